@@ -21,6 +21,7 @@ from taskyard.cli.check import Check
 from taskyard.cli.session import Server
 from tests.cli.program import taskyard
 from tests.cli.yard import Yard, at_home, yard
+from tests.each_row import each_row
 
 METADATA = """\
 Metadata-Version: 2.1
@@ -104,7 +105,7 @@ def test_packages_and_python_that_do_not_fit_are_faults(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "versions", "fits"),
     [
         ("3.11.7", ">=3.11", True),

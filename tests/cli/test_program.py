@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import PROGRAM, taskyard
+from tests.each_row import each_row
 
 
 def test_version_is_the_package_s() -> None:
@@ -30,7 +31,7 @@ def test_help_of_run_names_its_options() -> None:
         assert part in " ".join(answer.stdout.split())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "told"),
     [
         (["rnu"], 'Did you mean "run"?'),

@@ -10,6 +10,7 @@ from taskyard.cli import exits, kept, main, profile, variables
 from taskyard.cli.exits import Exit
 from taskyard.cli.main import COMMANDS, GROUPS
 from taskyard.sdk import profiles
+from tests.each_row import each_row
 
 CLI = Path(exits.__file__).parent
 #: What stands above others and lists what is listed below it anyway has no section of its own.
@@ -50,7 +51,7 @@ def test_a_profile_has_the_keys_that_are_listed() -> None:
     assert set(profile.PROJECT_KEYS) == {"url", "profile"}
 
 
-@pytest.mark.parametrize("name", SECTIONS)
+@each_row("name", SECTIONS)
 def test_every_command_has_its_section_with_what_it_takes(name: str) -> None:
     part = f"### `taskyard {name}`\n"
     section = PAGE.read_text(encoding="utf-8").partition(part)[2].partition("\n### ")[0]

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskyard.cli.text import LINE_LENGTH_MAX, TAIL_LINES_MAX, harmless, last_lines, seconds
+from tests.each_row import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hostile", "shown"),
     [
         ("plain", "plain"),

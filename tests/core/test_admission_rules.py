@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import pytest
-
 from taskyard.core.admission.rules import Contender, Facts, Pool, decide
 from taskyard.core.graph.model import Mutex
 from taskyard.core.launch import (
@@ -15,6 +13,7 @@ from taskyard.core.launch import (
     workflow_mutexes,
 )
 from taskyard.core.states import Millis, TaskId
+from tests.each_row import each_row
 
 NOW = Millis(1_000)
 
@@ -174,7 +173,7 @@ RULES = (
 )
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.sentence)
+@each_row("rule", RULES)
 def test_task_manager_rules(rule: Rule) -> None:
     running = tuple(work(name, 0).admitted(Millis(0)) for name in rule.running.split())
     pending = tuple(work(name, created) for created, name in enumerate(rule.pending.split(), 1))
@@ -186,7 +185,7 @@ def work(name: str, created: int) -> Contender:
     return Contender(TaskId(name), 100, Millis(created), "default", 1, WORK[name])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mutexes", "told"),
     [
         (WORK["job"], "project:7/job inventory:3/job template:9"),

@@ -24,6 +24,7 @@ from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState
 from taskyard.core.matching import canonical, with_pool
 from taskyard.core.states import BotId, Join, Kind, Millis, On, Reason, State, TaskId
+from tests.each_row import each_row
 
 NOW = Millis(1_800_000_000_000)
 EARLIER = Millis(NOW - 12 * 60_000)
@@ -220,9 +221,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("task", "reason", "said"), CASES, ids=[f"{c[0].state}-{c[1]}-{n}" for n, c in enumerate(CASES)]
-)
+@each_row(("task", "reason", "said"), CASES, ids=[f"{c[0].state}-{c[1]}-{n}" for n, c in enumerate(CASES)])
 def test_why_a_task_is_not_running(task: Situation, reason: Reason, said: str) -> None:
     answer = why(task)
     assert answer.reason is reason
@@ -241,7 +240,7 @@ def test_every_reason_for_an_end_has_its_words() -> None:
     assert set(reasons[reasons.index(Reason.DONE) :]) | {Reason.NO_BOT, Reason.PREREQUISITE_FAILED} == set(ENDINGS)
 
 
-@pytest.mark.parametrize("state", State)
+@each_row("state", State)
 def test_there_is_an_answer_in_every_state_even_when_nothing_else_is_known(state: State) -> None:
     answer = why(Situation("t", state, ending=Ending(Reason.ASKED)))
     assert sentence(answer, NOW).startswith("t is in error: " if state is State.ERROR else f"t is {state}: ")
@@ -296,7 +295,7 @@ def test_a_dead_bot_is_the_nearest_only_where_no_live_one_is_as_near() -> None:
     assert answer.bots.nearest.bot == "rack2"
 
 
-@pytest.mark.parametrize("state", State)
+@each_row("state", State)
 def test_what_a_task_hangs_on_follows_from_its_state(state: State) -> None:
     awaited = {State.UNSCHEDULED, State.BLOCKED, State.PENDING, State.WAITING, State.RUNNING, State.STOPPING}
     failed = {State.FAILED, State.ERROR, State.CANCELED}

@@ -9,6 +9,7 @@ from taskyard.core.fleet import BotFacts, Condition
 from taskyard.core.matching import canonical
 from taskyard.core.states import BotId, Millis
 from taskyard.core.structs import struct_replace
+from tests.each_row import each_row
 
 NOW = Millis(1_800_000_000_000)
 BOT = BotFacts(BotId("rack4-11"), canonical({"id": "rack4-11", "pool": "lab", "gpu": "h100"}), NOW, slots=4, busy=1)
@@ -70,7 +71,7 @@ def test_idle_slots_are_those_without_an_attempt_and_never_less_than_none(slots:
     assert fleet.idle_slots(struct_replace(BOT, slots=slots, busy=busy)) == idle
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("bot", "counts"),
     [
         (BOT, True),
@@ -107,7 +108,7 @@ def test_an_empty_fleet_has_no_capacity() -> None:
     assert not fleet.capacity_seen((), [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("dead", "quarantined", "in_maintenance", "busy"),
     list(product((False, True), repeat=4)),
 )

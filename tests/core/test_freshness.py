@@ -8,6 +8,7 @@ from taskyard.core import launch
 from taskyard.core.graph.gate import Edges, EdgeState, gate, hear
 from taskyard.core.launch import Freshness, Need, Resource, Result, Update
 from taskyard.core.states import Millis, Signal, State, TaskId, effects, step
+from tests.each_row import each_row
 
 S = State
 FRESH, JOIN, UPDATE = Freshness.FRESH, Freshness.JOIN, Freshness.UPDATE
@@ -32,7 +33,7 @@ def linked(resource: str, how: Freshness, after: str | None = None, used: bool =
 # Update on launch.
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "finished_ago_ms", "expected"),
     [
         # the last update did not finish successfully
@@ -77,7 +78,7 @@ def test_without_a_cache_only_an_update_of_this_very_moment_is_fresh() -> None:
     assert launch.needs("project:7", latest("project:7", S.SUCCESSFUL, 1), NOW, cache_ms=0) is UPDATE
 
 
-@pytest.mark.parametrize("state", State)
+@each_row("state", State)
 def test_an_explicit_update_is_always_made_whatever_is_cached_or_in_flight(state: State) -> None:
     last = latest("project:7", state, 0)
     assert launch.needs("project:7", last, NOW, CACHE_MS, explicit=True) is UPDATE
@@ -238,7 +239,7 @@ def result(task: str, ago_ms: int = 0, state: State = S.SUCCESSFUL, reused: bool
     return Result(TaskId(task), digest, state, Millis(NOW - ago_ms), reused)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "good"),
     [
         (result("a", ago_ms=-5), True),

@@ -6,6 +6,7 @@ import pytest
 
 from taskyard.core.graph.gate import LISTENING, Edges, EdgeState, gate, hear, known, shift, signals
 from taskyard.core.states import Impossible, Join, On, Outcome, Signal, State, Tell, effects, heard, step
+from tests.each_row import each_row
 
 HEARING = [
     # told, on, becomes
@@ -21,29 +22,29 @@ HEARING = [
 ]
 
 
-@pytest.mark.parametrize(("tell", "on", "becomes"), HEARING)
+@each_row(("tell", "on", "becomes"), HEARING)
 def test_an_edge_hears_how_its_prerequisite_ended(tell: Tell, on: On, becomes: EdgeState) -> None:
     assert hear(EdgeState.AWAITED, on, tell) is becomes
 
 
-@pytest.mark.parametrize(("on", "edge"), list(product(On, EdgeState)))
+@each_row(("on", "edge"), list(product(On, EdgeState)))
 def test_a_mended_prerequisite_is_awaited_again_by_whoever_still_waits(on: On, edge: EdgeState) -> None:
     assert hear(edge, on, Tell.MEND) is EdgeState.AWAITED
 
 
-@pytest.mark.parametrize(("on", "tell"), list(product(On, Tell)))
+@each_row(("on", "tell"), list(product(On, Tell)))
 def test_a_met_edge_of_a_task_under_way_is_latched(on: On, tell: Tell) -> None:
     assert hear(EdgeState.MET, on, tell, under_way=True) is EdgeState.MET
 
 
-@pytest.mark.parametrize(("on", "source", "target"), list(product(On, State, State)))
+@each_row(("on", "source", "target"), list(product(On, State, State)))
 def test_what_an_edge_hears_is_what_it_would_know_afresh(on: On, source: State, target: State) -> None:
     told = effects(source, target).tell
     before = known(on, source)
     assert (hear(before, on, told) if told else before) is known(on, target)
 
 
-@pytest.mark.parametrize(("on", "state", "edge"), list(product(On, State, EdgeState)))
+@each_row(("on", "state", "edge"), list(product(On, State, EdgeState)))
 def test_telling_what_holds_now_mends_whatever_was_told_before(on: On, state: State, edge: EdgeState) -> None:
     assert hear(edge, on, heard(state) or Tell.MEND) is known(on, state)
 
@@ -71,7 +72,7 @@ GATES = [
 ]
 
 
-@pytest.mark.parametrize(("join", "edges", "asked"), [row[1:] for row in GATES], ids=[f"{r[1]}: {r[0]}" for r in GATES])
+@each_row(("join", "edges", "asked"), [row[1:] for row in GATES], ids=[f"{r[1]}: {r[0]}" for r in GATES])
 def test_what_a_gate_asks_for(join: Join, edges: Edges, asked: str) -> None:
     assert [str(gate(edges, join, policy) or "-") for policy in Impossible] == asked.split()
 
@@ -98,7 +99,7 @@ SIGNALS = [
 ]
 
 
-@pytest.mark.parametrize(("state", "asked", "sent"), SIGNALS)
+@each_row(("state", "asked", "sent"), SIGNALS)
 def test_what_a_gate_sends(state: State, asked: Signal | None, sent: list[Signal]) -> None:
     assert list(signals(state, asked)) == sent
 
@@ -106,12 +107,12 @@ def test_what_a_gate_sends(state: State, asked: Signal | None, sent: list[Signal
 ASKED = [None, Signal.RELEASE, Signal.BLOCK, Signal.DOOM, Signal.SKIP]
 
 
-@pytest.mark.parametrize(("state", "asked"), list(product(State, ASKED)))
+@each_row(("state", "asked"), list(product(State, ASKED)))
 def test_a_canceled_graph_starts_nothing(state: State, asked: Signal | None) -> None:
     assert signals(state, asked, graph_canceled=True) == ()
 
 
-@pytest.mark.parametrize(("state", "asked"), list(product(State, ASKED)))
+@each_row(("state", "asked"), list(product(State, ASKED)))
 def test_every_signal_a_gate_sends_is_a_move(state: State, asked: Signal | None) -> None:
     for signal in signals(state, asked):
         answer = step(state, signal)
@@ -126,7 +127,7 @@ def test_a_gate_only_looks_at_which_counts_are_zero(join: Join, policy: Impossib
         assert gate(many, join, policy) is gate(Edges(*counts), join, policy)
 
 
-@pytest.mark.parametrize(("on", "source", "target"), list(product(On, State, State)))
+@each_row(("on", "source", "target"), list(product(On, State, State)))
 def test_counts_that_shift_are_counts_taken_afresh(on: On, source: State, target: State) -> None:
     def counted(state: State) -> Edges:
         return Edges(*(3 + (known(on, state) is each) for each in EdgeState))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from taskyard.core import ids
 from taskyard.core.ids import EPOCH_MS, LAST_MS, AttemptKey, Key, Stamp
 from taskyard.core.states import BotId, Millis
+from tests.each_row import each_row
 
 NOON = Millis(1_800_000_000_000)
 FULL = (1 << 16) - 1
@@ -131,7 +132,7 @@ def test_the_last_place_of_time_can_be_taken() -> None:
     assert one(LAST_MS, FULL) == 0x8
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -152,7 +153,7 @@ def test_text_that_is_no_id_is_refused(text: str) -> None:
         ids.key_of(text)
 
 
-@pytest.mark.parametrize("digit", "012345679abcdef")
+@each_row("digit", "012345679abcdef")
 def test_a_key_of_another_version_is_refused(digit: str) -> None:
     with pytest.raises(ValueError, match=f"tells version {digit}, we know 8"):
         ids.key_of("7fffffffffffff" + "f" + digit)
@@ -174,7 +175,7 @@ def test_an_attempt_is_spelled_in_decimal_after_its_task() -> None:
     assert ids.attempt_text(AttemptKey(one(EPOCH_MS, 0), 16)) == "7ffffffffffffff8-16"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "7ffffffffffffff8",

@@ -28,6 +28,7 @@ from taskyard.core.states import (
     sources,
     step,
 )
+from tests.each_row import each_row
 
 PAIRS = list(product(State, State))
 NOTHING = Effects(
@@ -53,8 +54,8 @@ def test_the_matrix_names_every_state_and_signal_once() -> None:
     assert set(matrix()) == set(product(State, Signal))
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["once", "again"])
-@pytest.mark.parametrize(("state", "signal"), list(product(State, Signal)))
+@each_row("again", [False, True], ids=["once", "again"])
+@each_row(("state", "signal"), list(product(State, Signal)))
 def test_every_step_is_as_the_matrix_says(state: State, signal: Signal, again: bool) -> None:
     assert step(state, signal, again) == expected(state, matrix()[state, signal], again)
 
@@ -78,7 +79,7 @@ def test_every_state_can_be_reached_from_birth() -> None:
     assert reach({State.UNSCHEDULED}) == set(State)
 
 
-@pytest.mark.parametrize("state", State)
+@each_row("state", State)
 def test_every_state_can_end(state: State) -> None:
     assert reach({state}) & ENDED
 
@@ -132,19 +133,19 @@ def test_every_state_is_active_behind_or_ended() -> None:
     assert sorted([*ACTIVE, *BEHIND, *ENDED]) == sorted(State)
 
 
-@pytest.mark.parametrize("state", State)
+@each_row("state", State)
 def test_staying_has_no_effects(state: State) -> None:
     # Only a pending task that comes to another slice is judged anew.
     assert effects(state, state) == replace(NOTHING, judged=state is State.PENDING)
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS)
+@each_row(("source", "target"), PAIRS)
 def test_whoever_comes_to_pending_is_judged_and_counted(source: State, target: State) -> None:
     assert effects(source, target).judged is (target is State.PENDING)
     assert effects(source, target).pending == (target is State.PENDING) - (source is State.PENDING)
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS)
+@each_row(("source", "target"), PAIRS)
 def test_going_there_and_back_changes_no_count(source: State, target: State) -> None:
     there, back = effects(source, target), effects(target, source)
     assert [there.queued, there.holding, there.leased, there.active, there.behind] == [
@@ -152,7 +153,7 @@ def test_going_there_and_back_changes_no_count(source: State, target: State) -> 
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS)
+@each_row(("source", "target"), PAIRS)
 def test_a_detour_has_the_effects_of_the_straight_way(source: State, target: State) -> None:
     straight = effects(source, target)
     for between in State:
@@ -170,7 +171,7 @@ HEARD = {
 }
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS)
+@each_row(("source", "target"), PAIRS)
 def test_dependents_hear_only_a_change_of_outcome(source: State, target: State) -> None:
     if HEARD.get(source) is HEARD.get(target):
         assert effects(source, target).tell is None
@@ -178,7 +179,7 @@ def test_dependents_hear_only_a_change_of_outcome(source: State, target: State) 
         assert effects(source, target).tell is HEARD.get(target, Tell.MEND)
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS)
+@each_row(("source", "target"), PAIRS)
 def test_a_new_round_opens_only_when_what_ended_badly_is_unscheduled_again(source: State, target: State) -> None:
     opens = source in {State.FAILED, State.ERROR, State.CANCELED} and target is State.UNSCHEDULED
     assert effects(source, target).new_round is opens

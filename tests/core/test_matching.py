@@ -13,6 +13,7 @@ from taskyard.core.ids import Key
 from taskyard.core.matching import Candidate, Dimensions, Nearest, canonical, dimension_hash
 from taskyard.core.states import BotId, Millis, TaskId
 from taskyard.core.structs import struct_replace
+from tests.each_row import each_row
 
 Written = Mapping[str, str | Sequence[str]]
 
@@ -138,7 +139,7 @@ def test_a_huge_number_of_combinations_is_refused_before_it_is_made() -> None:
         matching.combinations(canonical({f"k{i}": "1|2|3|4" for i in range(32)}))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "met"),
     [
         ({}, True),

@@ -19,6 +19,7 @@ from taskyard.core.graph.state import (
     verdict,
 )
 from taskyard.core.states import ARROWS, ENDED, GraphState, State
+from tests.each_row import each_row
 
 VERDICTS = [
     ("an empty graph is finished at once", Tally(), GraphState.FINISHED, True),
@@ -60,7 +61,7 @@ HANDLING = [
 ]
 
 
-@pytest.mark.parametrize(("handlers", "judged"), [r[1:] for r in HANDLING], ids=[r[0] for r in HANDLING])
+@each_row(("handlers", "judged"), [r[1:] for r in HANDLING], ids=[r[0] for r in HANDLING])
 def test_how_a_failure_is_handled(handlers: list[Handler], judged: Handling) -> None:
     assert handling(handlers_of(Member(State.FAILED, ROUND), handlers)) is judged
 
@@ -88,7 +89,7 @@ def test_successful_tasks_need_no_handler() -> None:
     assert tally(members, {"a": [Handler(State.SKIPPED)]}) == Tally()
 
 
-@pytest.mark.parametrize(("source", "target"), list(product(State, State)))
+@each_row(("source", "target"), list(product(State, State)))
 def test_a_move_of_a_handler_that_does_not_matter_changes_nothing_whatever_it_ran_for(
     source: State, target: State
 ) -> None:

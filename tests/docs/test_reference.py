@@ -13,6 +13,7 @@ from taskyard import Client
 from taskyard.core.events import KINDS
 from tests.cli.program import taskyard
 from tests.docs.tables import coded, names, rows
+from tests.each_row import each_row
 from tests.project.tree import DOCS, ROOT
 
 SOURCE = ROOT / "src" / "taskyard"
@@ -85,7 +86,7 @@ def test_every_page_is_in_the_index_of_the_reference_or_of_the_readme() -> None:
     assert [page for page in pages if f"{page})" not in index and f"{page}#" not in index] == []
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+@each_row("page", sorted(DOCS.glob("*.md")))
 def test_links_to_a_heading_find_it(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     links = [

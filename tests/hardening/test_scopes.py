@@ -1,10 +1,10 @@
 """Scopes are compared whole: a pool whose name resembles another's, in whatever way, is another pool."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from taskyard.server.tokens import RIGHTS, rights_of, scope, scope_fault
+from tests.each_row import each_row
 
 #: What is given, and a pool and right for which it must not be enough.
 NOT_ENOUGH = [
@@ -46,7 +46,7 @@ NOT_ENOUGH = [
 POOLS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 
-@pytest.mark.parametrize(("given_scope", "pool", "right"), NOT_ENOUGH)
+@each_row(("given_scope", "pool", "right"), NOT_ENOUGH)
 def test_what_only_resembles_a_scope_gives_nothing(given_scope: str, pool: str, right: str) -> None:
     rights = rights_of([given_scope])
     assert rights.missing_scopes(right, {pool})

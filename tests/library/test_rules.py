@@ -7,6 +7,7 @@ import pytest
 
 from taskyard.core.states import ARROWS, STEPS, Arrow, Outcome, Signal, State, Step, Tell, step
 from taskyard.local.transitions import AVAILABLE, ILLEGAL, RULES, STATES, TELLS, UNKNOWN, Call, compile_rules, word
+from tests.each_row import each_row
 
 S, G = State, Signal
 
@@ -57,17 +58,15 @@ def without(source: State, signal: Signal) -> dict[tuple[State, Signal, bool], S
     return dict(STEPS) | {(source, signal, again): Step(Outcome.ILLEGAL, source) for again in (False, True)}
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize(
-    ("name", "given"), [(name, given) for name, call in CALLS.items() for given in call.rules], ids=str
-)
+@each_row("state", STATES)
+@each_row(("name", "given"), [(name, given) for name, call in CALLS.items() for given in call.rules])
 def test_every_cell_of_the_table(state: State, name: str, given: tuple[bool, ...]) -> None:
     end = CALLS[name].rules[given][STATES.index(state)]
     assert (None if end == ILLEGAL else STATES[end]) == TABLE[state].get((name, given))
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-@pytest.mark.parametrize("state", STATES)
+@each_row("call", CALLS.values())
+@each_row("state", STATES)
 def test_a_plain_call_is_one_step_of_the_machine(call: Call, state: State) -> None:
     answer = step(state, call.signal)
     end = call.plain[STATES.index(state)]
@@ -120,12 +119,12 @@ USED = [
 ]
 
 
-@pytest.mark.parametrize(("source", "signal"), USED, ids=str)
+@each_row(("source", "signal"), USED)
 def test_an_arrow_taken_from_the_machine_is_missing_here(source: State, signal: Signal) -> None:
     assert compile_rules(without(source, signal)) != RULES
 
 
-@pytest.mark.parametrize("arrow", ARROWS, ids=lambda arrow: f"{arrow.source}-{arrow.signal}")
+@each_row("arrow", ARROWS)
 def test_no_other_arrow_matters_here(arrow: Arrow) -> None:
     changed = compile_rules(without(arrow.source, arrow.signal)) != RULES
     assert changed == ((arrow.source, arrow.signal) in USED)

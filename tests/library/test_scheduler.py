@@ -7,6 +7,7 @@ import pytest
 
 from taskyard import Dag, DagError, Scheduler, SchedulerError
 from taskyard.local.dag import Edge, Node
+from tests.each_row import each_row
 
 #: The graph of py3-sched's own tests.
 REFERENCE: list[Edge] = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)]
@@ -156,7 +157,7 @@ def test_a_task_that_failed_often_is_available_once() -> None:
 # What an illegal call says
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "says"),
     [
         ("fetch_task('gone')", "cannot fetch task 'gone': there is no such task"),

@@ -14,6 +14,7 @@ from sqlalchemy import Column
 
 from taskyard.lifecycle.doctor import check
 from taskyard.store.schema import metadata
+from tests.each_row import each_row
 from tests.lifecycle.grounds import Grounds
 from tests.lifecycle.scene import Scene, found, set_scene
 from tests.postgres import Postgres
@@ -446,7 +447,7 @@ def test_every_column_of_the_schema_is_spoiled_here_or_is_exempt_for_a_reason() 
     assert [one for one, reason in EXEMPT.items() if reason not in reasons or not reason.endswith(".")] == []
 
 
-@pytest.mark.parametrize(("spoiled", "column"), [*cases(MENDED), *cases(LEFT)])
+@each_row(("spoiled", "column"), [*cases(MENDED), *cases(LEFT)])
 def test_a_column_is_spoiled_by_what_is_said_to_spoil_it(spoiled: Spoil, column: str) -> None:
     table, _, name = column.partition(".")
     rows = any(f"{verb} {table}" in spoiled[0] for verb in ("DELETE FROM", "INSERT INTO"))

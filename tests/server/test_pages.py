@@ -3,10 +3,9 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from docs.generate import limits_in
-from tests.project.tree import DOCS, SOURCES, modules, name
+from tests.each_row import each_row
+from tests.project.tree import DOCS, SOURCES, modules
 
 LIMITS = (DOCS / "limits.md").read_text(encoding="utf-8")
 #: A limit that is only a part of another one, or of a sentence.
@@ -14,7 +13,7 @@ WITHIN = re.compile(r"^([A-Z][A-Z_]*_MAX(?:_MS|_S)?)(?:: Final)? = ", re.MULTILI
 BOUNDING = [path for path in modules() if path.relative_to(SOURCES).parts[0] in {"server", "views", "wire"}]
 
 
-@pytest.mark.parametrize("path", BOUNDING, ids=name)
+@each_row("path", BOUNDING)
 def test_every_limit_is_on_the_page_of_limits(path: Path) -> None:
     found = WITHIN.findall(path.read_text(encoding="utf-8"))
     module = ".".join(path.relative_to(SOURCES).with_suffix("").parts)

@@ -6,6 +6,7 @@ import pytest
 
 from taskyard.core import ids
 from taskyard.store.schema import metadata
+from tests.each_row import each_row
 from tests.project.tree import DOCS
 
 PAGE = (DOCS / "entities.md").read_text(encoding="utf-8")
@@ -57,7 +58,7 @@ def test_every_entity_has_its_line_and_no_other_has() -> None:
     assert told == [(entity, name) for entity, names in PROPERTIES.items() for name in names]
 
 
-@pytest.mark.parametrize("entity", ENTITIES)
+@each_row("entity", ENTITIES)
 def test_an_entity_is_a_table_a_part_of_one_or_not_there(entity: str) -> None:
     _, where, key, said = WHERE[entity]
     assert said
@@ -86,7 +87,7 @@ def test_every_table_is_named_or_is_about_something_else() -> None:
     assert named & OTHERS == set()
 
 
-@pytest.mark.parametrize("entity", KEYED)
+@each_row("entity", KEYED)
 def test_a_key_is_a_column_or_comes_later(entity: str) -> None:
     assert [one for one in coded(KEYS[entity][2]) if "." in one] or KEYS[entity][2] == "later"
 

@@ -19,6 +19,7 @@ from taskyard.wire.documents import (
     read_path,
 )
 from taskyard.wire.yaml_reader import YAML_NODES_MAX, YAML_TASKS_MAX
+from tests.each_row import each_row
 
 
 def faults(text: str | bytes, name: str = "") -> list[tuple[str, int | None, int | None]]:
@@ -35,7 +36,7 @@ def messages(text: str | bytes, name: str = "") -> str:
 # What YAML's words mean
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spelled", "meant"),
     [
         ("true", True),
@@ -71,7 +72,7 @@ def test_yaml_reads_what_json_could_say(spelled: str, meant: object) -> None:
     assert type(read["key"]) is type(meant)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "word",
     ["on", "off", "yes", "no", "y", "n", "On", "OFF", "Yes", "True", "FALSE", "Null", "12:30", "1:02:03", "010", "0o17",
      "0x1F", "0b11", "1_000", "+5", ".5", "1.", ".inf", "-.inf", ".nan", "NaN", "Infinity", "2024-01-01",
@@ -115,7 +116,7 @@ def test_a_quoted_merge_key_is_text() -> None:
 # Which form it is
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name", "meant"),
     [
         (b'{"a": 1}', "", {"a": 1}),
@@ -192,7 +193,7 @@ def test_json_lists_every_fault() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name", "message", "line", "column"),
     [
         (b"", "", "the document is empty", None, None),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from taskyard.core.matching import Dimensions
 from tests.core.graph.documents import faults_of, read_task, task
+from tests.each_row import each_row
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_equal_demands_are_read_alike(keys: list[str], values: list[str]) -> Non
     assert shuffled == (("gpu", ("a|b",)), ("os", ("w", "x", "y|z")), ("pool", ("lab",)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("dimensions", "path", "message"),
     [
         ([], "", "must be an object of dimension keys, each with a string or a list of strings; got a list"),

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from taskyard.core.close_match import closest
 from taskyard.core.graph.errors import Fault, Faults, Path, path_text, quoted, shown
+from tests.each_row import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("at", "text"),
     [
         ((), ""),
@@ -33,7 +34,7 @@ def test_nothing_hidden_in_a_name_reaches_a_reader(name: str) -> None:
     assert quoted(name).isprintable()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         ("a", '"a"'),
@@ -68,7 +69,7 @@ def test_a_fault_that_is_only_counted_is_counted_once() -> None:
     assert faults.listed()[-1] == Fault("", "and 5 more faults")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "meant"),
     [
         ("biuld", "build"),
@@ -86,7 +87,7 @@ def test_a_fault_that_is_only_counted_is_counted_once() -> None:
         ("", None),
     ],
 )
-@pytest.mark.parametrize("crowd", [0, 1_000])
+@each_row("crowd", [0, 1_000])
 def test_the_nearest_name_is_found_among_few_and_among_many(name: str, meant: str | None, crowd: int) -> None:
     names = {"build": 1, "test": 2, **{f"other-task-{index:04}": 3 for index in range(crowd)}}
     assert closest(name, names) == meant

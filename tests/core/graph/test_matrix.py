@@ -8,6 +8,7 @@ from taskyard.core.graph.model import Allowance
 from taskyard.core.graph.references import read_labels
 from taskyard.core.states import On
 from tests.core.graph.documents import NOOP, faults_of, graph, node, payload, read, read_task
+from tests.each_row import each_row
 
 OS = {"os": ["linux", "mac"]}
 BOTH = {"os": ["linux", "mac"], "py": ["3.11", "3.12"]}
@@ -94,7 +95,7 @@ def test_inside_a_matrix_equal_is_paired_with_equal() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("matrix", "path", "message"),
     [
         ([], "", "must be an object of axes, each with a list of values; got a list"),

@@ -7,13 +7,14 @@ from taskyard.core.graph import Fault, Slice, validate
 from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.states import Kind
 from tests.core.graph.documents import NOOP, faults_of, graph, node, payload, read_task, task
+from tests.each_row import each_row
 
 SUBS = {"$subs": "taskId:a"}
 KINDS = "command, script, python, ansible, approval, graph, noop"
 PATH = "must be a relative path with / and without .."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "kind"),
     [
         ({"command": ["make", "", SUBS]}, Kind.COMMAND),
@@ -51,7 +52,7 @@ def test_a_payload_has_one_kind(fields: dict[str, object], kind: Kind) -> None:
     assert only == (Slice(dimensions, fields, kind),)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "path", "message"),
     [
         ({}, "", f"says nothing to run; add one of {KINDS}"),

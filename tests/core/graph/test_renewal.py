@@ -1,9 +1,8 @@
 """Which tasks run again and which are taken over, as a table of small cases; whole graphs are played by the engine."""
 
-import pytest
-
 from taskyard.core.graph.rerun import Renewal, behind, named, renewal
 from taskyard.core.states import State
+from tests.each_row import each_row
 
 S = State
 #: a -> b -> c, and x beside them.
@@ -11,7 +10,7 @@ ROW: dict[str, list[str]] = {"a": [], "b": ["a"], "c": ["b"], "x": []}
 DONE = dict.fromkeys(ROW, S.SUCCESSFUL)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("states", "start", "again", "reused"),
     [
         ({}, "b", "bc", "ax"),

@@ -2,12 +2,11 @@
 
 from datetime import UTC, datetime
 
-import pytest
-
 from taskyard.core.graph.errors import Fault, Faults
 from taskyard.core.graph.model import DEPTH_MAX, VALUES_MAX
 from taskyard.core.graph.schema import Survey, survey
 from tests.core.graph.documents import faults_of, graph, node
+from tests.each_row import each_row
 
 
 def nested(depth: int) -> object:
@@ -17,7 +16,7 @@ def nested(depth: int) -> object:
     return value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "faults", "readable"),
     [
         ({"a": "x\0"}, [("a", "holds a NUL character; remove it")], True),

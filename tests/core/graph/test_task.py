@@ -4,12 +4,13 @@ import pytest
 
 from taskyard.core.graph import Reruns
 from tests.core.graph.documents import faults_of, graph, node, read_task, task
+from tests.each_row import each_row
 
 NAME = "a string of 1 to 255 characters, none hidden"
 MUTEXES = "a list of 0 to 16 entries, each an object with the fields of a mutex"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value", "path", "message"),
     [
         ("priority", 256, "", "must be an integer from 0 to 255; got 256"),
@@ -68,7 +69,7 @@ def test_reruns_are_a_count_or_more(value: object, reruns: Reruns) -> None:
     assert read_task(graph(a=node(reruns=value))).reruns == reruns
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "path", "message"),
     [
         (1000, "", "must be an integer from 0 to 999; got 1000"),

@@ -8,9 +8,10 @@ from taskyard.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from taskyard.core.graph import When, moment_ms, span_ms, span_text
 from taskyard.core.states import Millis
 from tests.core.graph.documents import faults_of, read_task, task
+from tests.each_row import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "ms"),
     [
         ("90s", 90_000),
@@ -43,7 +44,7 @@ def test_a_span_that_is_written_is_read_back(ms: int) -> None:
     assert span_ms(span_text(ms)) == ms
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "ms"),
     [
         ("2030-01-01T00:00:00Z", 1_893_456_000_000),

@@ -28,6 +28,7 @@ from taskyard.core.graph.references import Resolver, read_labels
 from taskyard.core.graph.scalars import Reader
 from taskyard.core.states import Disconnect, Impossible, Join, Kind, Millis, On
 from tests.core.graph.documents import NOOP, chain, faults_of, graph, node, read, read_task, task
+from tests.each_row import each_row
 
 TASKCLUSTER = {
     "routing": "try",
@@ -250,7 +251,7 @@ def test_every_fault_is_listed_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "faults"),
     [
         (None, [("", "must be an object with the fields of a graph; got null")]),
@@ -388,7 +389,7 @@ def test_plain_edges_are_taken_from_the_allowance_too() -> None:
     assert resolver.edges(["a"], "c", {}, ()) == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("deadline", "not_before", "fault"),
     [
         ("2030-01-01T00:00:00Z", None, "is in the past; move it ahead"),
@@ -453,7 +454,7 @@ def test_no_plain_value_makes_it_raise(document: object) -> None:
 HUGE = 10**5000  # Python refuses to write this out
 
 
-@pytest.mark.parametrize(
+@each_row(
     "document",
     [
         [HUGE],
@@ -479,7 +480,7 @@ def test_no_plain_value_makes_an_extension_raise(document: object) -> None:
     assert (validation.graph is None) == bool(validation.faults)
 
 
-@pytest.mark.parametrize("level", FIELDS)
+@each_row("level", FIELDS)
 def test_every_field_has_a_reader_a_sentence_and_a_name_of_its_own(level: str) -> None:
     fields = FIELDS[level]
     assert len({field.name for field in fields}) == len(fields)
@@ -488,10 +489,9 @@ def test_every_field_has_a_reader_a_sentence_and_a_name_of_its_own(level: str) -
         assert field.doc.endswith(".")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "field",
     [field for fields in FIELDS.values() for field in fields if isinstance(field.default, str | int | float)],
-    ids=lambda field: field.name,
 )
 def test_what_holds_when_a_field_is_left_out_is_a_value_of_it(field: Field) -> None:
     assert field.default is not REQUIRED
@@ -515,7 +515,7 @@ MADE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("made", MADE, ids=lambda made: type(made).__name__)
+@each_row("made", MADE)
 def test_what_was_read_is_never_changed_again(made: object) -> None:
     changed = next(iter(type(made).__annotations__))
     with pytest.raises(AttributeError, match=r"cannot assign|immutable"):
