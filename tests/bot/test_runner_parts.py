@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from taskyard.bot.ipc import FRAME_MAX, LENGTH, FrameBuffer
 from taskyard.bot.pyworker.protocol import NO_CALL, Outbox
 from taskyard.bot.runner import EndTimer
+from tests.each_row import each_row
 
 KILL, TERM = signal.SIGKILL, signal.SIGTERM
 
@@ -25,7 +26,7 @@ def test_the_end_of_a_lease_allows_no_grace() -> None:
     assert timer.due() == inf
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("timer", "signals", "why"),
     [
         (EndTimer(0.0, until=2.0), [(2.0, KILL)], "lease_over"),

@@ -16,6 +16,7 @@ from tests.cli.program import PROGRAM
 from tests.cli.terminal import seen
 from tests.cli.waiting import DEADLINE_SECONDS
 from tests.cli.yard import Yard
+from tests.each_row import each_row
 
 Ask = Callable[..., Said]
 NOOP = {"task": {"payload": {"noop": True}}}
@@ -31,7 +32,7 @@ def id(shared: Yard) -> str:
     return shared.told("submit", "-", document=json.dumps(document))
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in SILENT])
+@each_row("name", [name for name in COMMANDS if name not in SILENT])
 def test_every_command_that_shows_anything_takes_all_forms(name: str) -> None:
     output = next(param for param in COMMANDS[name].load().params if "-o" in param.opts)
     assert isinstance(output.type, Words)

@@ -11,6 +11,7 @@ from taskyard.core.attempt_policy import Life, Patience, Rules, Ruling
 from taskyard.core.graph.model import Reruns, Slice, Task, When
 from taskyard.core.states import ENDED, LEASED, Kind, Millis, Outcome, Reason, Signal, State, step
 from taskyard.core.structs import struct_replace
+from tests.each_row import each_row
 
 S, G = State, Signal
 NOW = Millis(1_800_000_000_000)
@@ -52,7 +53,7 @@ def failed_times(times: int, rules: Rules) -> Life:
 # A word about an attempt: TaskCluster's operations B (completed), C (unsuccessful) and D (failed).
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("life", "signal", "rules", "exit_code", "target", "reason"),
     [
         (RUNNING, G.SUCCEED, Rules(reruns=9), 0, S.SUCCESSFUL, Reason.DONE),
@@ -84,9 +85,9 @@ def test_an_end_for_good_costs_nothing(signal: Signal) -> None:
     assert after == struct_replace(STOPPING, state=S.CANCELED, ended=signal)
 
 
-@pytest.mark.parametrize("signal", sorted(set(Signal) - attempt_policy.ATTEMPT_SIGNALS))
+@each_row("signal", sorted(set(Signal) - attempt_policy.ATTEMPT_SIGNALS))
 def test_only_four_words_are_about_an_attempt(signal: Signal) -> None:
-    with pytest.raises(ValueError, match="no word about an attempt"):
+    with pytest.raises(ValueError, match="no signal about an attempt"):
         tell(RUNNING, signal, Rules())
 
 
@@ -113,9 +114,9 @@ def test_a_word_about_an_older_attempt_changes_nothing_while_the_next_one_runs(s
     assert attempt_policy.report(second, rules, 1, signal, NOW, 1) == unmoved(second, Outcome.ILLEGAL)
 
 
-@pytest.mark.parametrize("state", [S.SUCCESSFUL, S.FAILED, S.ERROR, S.CANCELED, S.UNSCHEDULED, S.PENDING, S.WAITING])
-@pytest.mark.parametrize("ended", [G.SUCCEED, G.FAIL, G.LOSE, G.DEADLINE])
-@pytest.mark.parametrize("signal", [G.SUCCEED, G.FAIL, G.LOSE, G.DEADLINE])
+@each_row("state", [S.SUCCESSFUL, S.FAILED, S.ERROR, S.CANCELED, S.UNSCHEDULED, S.PENDING, S.WAITING])
+@each_row("ended", [G.SUCCEED, G.FAIL, G.LOSE, G.DEADLINE])
+@each_row("signal", [G.SUCCEED, G.FAIL, G.LOSE, G.DEADLINE])
 def test_an_ended_attempt_keeps_its_result_and_only_the_same_word_is_an_echo(
     state: State, ended: Signal, signal: Signal
 ) -> None:
@@ -134,8 +135,8 @@ def test_a_word_about_an_attempt_that_never_was_is_refused(attempt: int) -> None
     assert attempt_policy.report(RUNNING, Rules(), attempt, G.SUCCEED, NOW) == unmoved(RUNNING, Outcome.ILLEGAL)
 
 
-@pytest.mark.parametrize("state", sorted(set(State) - LEASED))
-@pytest.mark.parametrize("signal", [G.SUCCEED, G.FAIL, G.LOSE, G.DEADLINE])
+@each_row("state", sorted(set(State) - LEASED))
+@each_row("signal", [G.SUCCEED, G.FAIL, G.LOSE, G.DEADLINE])
 def test_a_task_that_no_bot_has_cannot_be_reported_on(state: State, signal: Signal) -> None:
     life = Life(state)
     assert attempt_policy.report(life, Rules(retries=9), 0, signal, NOW) == unmoved(life, Outcome.ILLEGAL)
@@ -204,7 +205,7 @@ def test_exit_codes_say_nothing_about_lost_bots() -> None:
 # The back-off.
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("delay_ms", "factor", "delays_ms"),
     [
         (0, 2, [0, 0, 0, 0]),
@@ -273,7 +274,7 @@ def test_a_success_past_the_deadline_is_a_success() -> None:
     assert tell(RUNNING, G.SUCCEED, Rules(deadline_ms=at(-1))).target is S.SUCCESSFUL
 
 
-@pytest.mark.parametrize("state", State)
+@each_row("state", State)
 def test_a_deadline_ends_at_once_only_what_no_bot_has(state: State) -> None:
     life = struct_replace(RUNNING, state=state)
     moved = {
@@ -438,7 +439,7 @@ def test_being_let_in_a_second_time_does_not_start_the_time_of_a_slice_anew() ->
     assert once.waits_since_ms == NOW
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("waits", "capacity", "following"),
     [
         ((False, False, True), NONE, 2),
@@ -449,7 +450,7 @@ def test_being_let_in_a_second_time_does_not_start_the_time_of_a_slice_anew() ->
         ((False, False, False), (True, False, True), 2),
     ],
 )
-@pytest.mark.parametrize("state", [S.WAITING, S.PENDING])
+@each_row("state", [S.WAITING, S.PENDING])
 def test_an_expired_slice_gives_way_to_the_next_with_capacity_or_patience(
     state: State, waits: tuple[bool, ...], capacity: tuple[bool, ...], following: int | None
 ) -> None:
@@ -476,7 +477,7 @@ def test_an_expiry_of_an_older_slice_is_an_echo_and_of_a_later_one_refused() -> 
     assert attempt_policy.expire(life, rules, 2, NOW, ANY) == unmoved(life, Outcome.ILLEGAL)
 
 
-@pytest.mark.parametrize("state", sorted(set(State) - {S.WAITING, S.PENDING}))
+@each_row("state", sorted(set(State) - {S.WAITING, S.PENDING}))
 def test_only_a_task_that_waits_can_expire(state: State) -> None:
     life = struct_replace(WAITING, state=state)
     expected = Outcome.ECHO if state is S.ERROR else Outcome.ILLEGAL
@@ -545,13 +546,13 @@ def test_a_failure_of_the_last_round_that_is_delivered_again_burns_nothing_of_th
 # Moves that the budget follows.
 
 
-@pytest.mark.parametrize("state", sorted(set(State) - {S.WAITING}))
+@each_row("state", sorted(set(State) - {S.WAITING}))
 def test_only_a_waiting_task_is_claimed(state: State) -> None:
     with pytest.raises(AssertionError, match="cannot claim"):
         attempt_policy.claimed(Life(state))
 
 
-@pytest.mark.parametrize("state", sorted(set(State) - {S.PENDING}))
+@each_row("state", sorted(set(State) - {S.PENDING}))
 def test_only_a_pending_task_is_admitted(state: State) -> None:
     with pytest.raises(AssertionError, match="cannot admit"):
         attempt_policy.admitted(Life(state), NOW)
@@ -629,7 +630,7 @@ def test_grace_is_as_long_as_the_tasks_own_lease() -> None:
 # What rules may say.
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wrong", "fault"),
     [
         (lambda: Rules(reruns=-1), "reruns is -1"),
@@ -781,7 +782,7 @@ def test_a_fence_only_ever_rises_even_past_an_older_copy_of_the_store() -> None:
     assert attempt_policy.fence_after(7, Millis(500)) == 500
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("life", "rules", "until", "due"),
     [
         (Life(State.SUCCESSFUL), Rules(deadline_ms=Millis(50)), None, None),
