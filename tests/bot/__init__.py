@@ -1,1 +1,1 @@
-"""Tests of what runs on machines."""
+"""Tests of the bot."""

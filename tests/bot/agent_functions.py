@@ -1,4 +1,4 @@
-"""Functions that tests have called in warm workers."""
+"""Functions of `python` tasks that the agent's tests call in warm workers."""
 
 import os
 import signal
@@ -22,12 +22,12 @@ def talk(text: str) -> None:
 
 
 def inputs() -> dict[str, Any]:
-    """Give the inputs back."""
+    """Return the inputs."""
     return current.inputs()
 
 
 def environment() -> list[str]:
-    """Say who the call is."""
+    """Return the identity of the task, and a variable of its payload."""
     return [os.environ[name] for name in ("TASKYARD_TASK_ID", "TASKYARD_TOKEN", "OWN")]
 
 
@@ -36,8 +36,8 @@ def many_inputs() -> int:
     return sum(map(len, current.inputs().values()))
 
 
-def set_of_one() -> set[int]:
-    """Return what is no JSON, for all that it looks like it."""
+def complex_number() -> set[int]:
+    """Return something that is not JSON, although msgspec encodes sets."""
     return {1j}  # type: ignore[arg-type]
 
 
@@ -53,7 +53,7 @@ def leave_folder(variable: str) -> str:
 
 
 def forge_inputs(text: str) -> None:
-    """Write over the file of inputs, as quickly as can be."""
+    """Overwrite the inputs file, as fast as possible."""
     file = os.environ["TASKYARD_INPUTS"]
     os.chmod(file, 0o600)
     target = os.open(file, os.O_WRONLY)
@@ -62,11 +62,11 @@ def forge_inputs(text: str) -> None:
 
 
 def read_inputs() -> str:
-    """Give what is in the file of inputs."""
+    """Return the content of the inputs file."""
     return Path(os.environ["TASKYARD_INPUTS"]).read_text()
 
 
-def garble(text: str) -> None:
+def write_to_sockets(text: str) -> None:
     """Write to every socket of this process."""
     for one in range(3, 64):
         with suppress(OSError):
@@ -76,27 +76,27 @@ def garble(text: str) -> None:
 
 def fail() -> None:
     """Fail."""
-    raise ValueError("as it was told")
+    raise ValueError("as requested")
 
 
 def die() -> None:
-    """Take the worker along."""
+    """Kill the worker."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def hang(file: str) -> None:
-    """Say who hangs, and do not come back."""
+    """Write the pid to a file, and never return."""
     Path(file).write_text(f"{os.getpid()}\n")
     signal.pause()
 
 
-def shout(size: int) -> None:
+def print_much(size: int) -> None:
     """Print so many characters."""
     sys.stdout.write(("1234567\n" * (size // 8 + 1))[:size])
 
 
 def count(file: str, gate: str) -> None:
-    """Leave a line with the name of the task, and wait for a gate if there is one."""
+    """Append the task's id to a file, and wait for a gate if there is one."""
     target = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(target, f"{os.environ['TASKYARD_TASK_ID']}\n".encode())
     os.close(target)
@@ -108,13 +108,13 @@ _CALLERS: list[str] = []
 
 
 def remember(caller: str) -> dict[str, Any]:
-    """Give the process, and who called in it before."""
+    """Return the pid, and who called in this process before."""
     before = list(_CALLERS)
     _CALLERS.append(caller)
     return {"pid": os.getpid(), "before": before}
 
 
 def say_pid_and_sleep() -> None:
-    """Say who this is, and take long."""
+    """Print the pid, and sleep for long."""
     print(os.getpid(), flush=True)  # noqa: T201
     time.sleep(1_000)

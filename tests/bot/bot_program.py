@@ -1,4 +1,4 @@
-"""A bot as a program, set up by one argument; what the command line does for people."""
+"""A bot as a program, configured by one argument instead of the command line."""
 
 import base64
 import logging

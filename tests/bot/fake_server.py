@@ -1,7 +1,7 @@
-"""A server for bots that plays what a test tells it, over real HTTP; and a bot as a program of its own.
+"""A server for bots that is controlled by a test, over real HTTP; and a bot as a process of its own.
 
-It keeps leases in a line and hands them out, notes all it hears, and answers each poll as the true server would: it is
-no measure of what is right, only of what bots say. Everything in it may be used from the test's thread.
+It keeps leases in a queue and hands them out, records all requests, and answers each poll as the real server would.
+Everything in it may be used from the test's thread.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from taskyard.wire.bot_protocol import (
 )
 
 #: Far more than any wait here takes on the slowest machine.
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 120.0
 ROOT = Path(__file__).parents[2]
 TOKEN = "bot-token"  # noqa: S105
 
@@ -51,7 +51,7 @@ Answer = tuple[int, Any]
 
 @dataclass
 class FakeServer:
-    """What the server has heard and will say; `on_poll` may answer a poll in its place, or lose the answer (None)."""
+    """Records what bots send. `on_poll` may answer a poll itself, or have the answer lost ("lose")."""
 
     lease_ms: int = 60_000
     on_poll: Callable[[Poll], Answer | str | None] = lambda _: None
@@ -68,26 +68,26 @@ class FakeServer:
     taken_away: set[str] = field(default_factory=set)
     terminate: bool = False
     inputs: dict[str, bytes] = field(default_factory=dict)
-    line: list[Lease] = field(default_factory=list)
+    queue: list[Lease] = field(default_factory=list)
     given: dict[str, list[Lease]] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     url: str = ""
 
     def add(self, payload: dict[str, Any], **more: Any) -> str:
-        """Put a task in the line, and give its id."""
+        """Queue a task, and return its id."""
         task = f"{next(self.numbers):032x}"
         if "inputs" in more:
             more["inputs"] = msgspec.Raw(msgspec.json.encode(more["inputs"]))
         fields = {"attempt": 1, "fence": 7, "lease_ms": self.lease_ms, "graph": "g" * 32, "label": "it", **more}
-        lease = Lease(task=task, payload=msgspec.Raw(msgspec.json.encode(payload)), token=f"word-{task}", **fields)
+        lease = Lease(task=task, payload=msgspec.Raw(msgspec.json.encode(payload)), token=f"token-{task}", **fields)
         with self.changed:
-            self.line.append(lease)
+            self.queue.append(lease)
             self.changed.notify_all()
         return task
 
     def wait_until(self, fact: Callable[[], Any], what: str) -> None:
-        """Wait until something holds."""
+        """Wait until a condition holds."""
         with self.changed:
             assert self.changed.wait_for(fact, DEADLINE_SECONDS), f"waited too long for {what}"
 
@@ -97,7 +97,7 @@ class FakeServer:
         return self.reports[task]
 
     async def app(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Be an ASGI application."""
+        """Handle an ASGI request."""
         if scope["type"] != "http":
             return
         body = b""
@@ -113,7 +113,7 @@ class FakeServer:
         length = [(b"content-length", str(len(text)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": [*length, *extra]})
         if status == LOST:
-            return  # uvicorn hangs up in the middle: the answer is lost
+            return  # uvicorn closes the connection in the middle: the answer is lost
         await send({"type": "http.response.body", "body": text})
 
     async def _answer(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
@@ -145,11 +145,11 @@ class FakeServer:
         special = self.on_poll(poll)
         if isinstance(special, tuple):
             return special
-        polled = self._told(poll)
+        polled = self._polled(poll)
         leases = await self._leases(poll)
         return (LOST, b"lost") if special == "lose" else (200, msgspec.structs.replace(polled, leases=leases))
 
-    def _told(self, poll: Poll) -> Polled:
+    def _polled(self, poll: Poll) -> Polled:
         with self.changed:
             for output in poll.outputs:
                 before = self.printed.get(output.task, b"")
@@ -182,11 +182,11 @@ class FakeServer:
         if poll.poll in self.given:
             return self.given[poll.poll]
         deadline = time.monotonic() + poll.wait_ms / 1000
-        while not self.line and time.monotonic() < deadline and poll.want and not self._is_draining(poll.bot):
+        while not self.queue and time.monotonic() < deadline and poll.want and not self._is_draining(poll.bot):
             await asyncio.sleep(0.001)
         with self.changed:
             want = 0 if self._is_draining(poll.bot) else poll.want
-            leases, self.line[:] = self.line[:want], self.line[want:]
+            leases, self.queue[:] = self.queue[:want], self.queue[want:]
             if poll.want:
                 self.given[poll.poll] = leases
             self.changed.notify_all()
@@ -198,7 +198,7 @@ class FakeServer:
 
 @contextmanager
 def serving(server: FakeServer, port: int = 0) -> Iterator[FakeServer]:
-    """Let a server be reached, on loopback, while this lasts."""
+    """Serve on the loopback interface inside this context."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
@@ -222,38 +222,38 @@ class Bot:
         fields = {"url": server.url, "token": TOKEN, "name": "b1", "slots": 2, "state": str(state), **more}
         env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "HIDDEN": "not for tasks"}
         argument = base64.b64encode(msgspec.json.encode(fields)).decode()
-        # A file, for a pipe would be held open by whatever outlives the bot.
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+        # A file, because a pipe would be held open by whatever outlives the bot.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
         self.program = subprocess.Popen(
-            [sys.executable, "-m", "tests.bot.bot_program", argument], env=env, cwd=ROOT, stderr=self._said
+            [sys.executable, "-m", "tests.bot.bot_program", argument], env=env, cwd=ROOT, stderr=self._log
         )
 
     def end(self, by: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """SendToRunner it to end; give its exit code and what it said."""
+        """Signal it; return its exit code and its log."""
         self.program.send_signal(by)
         return self.ended()
 
     def ended(self) -> tuple[int, str]:
         """Wait for its end."""
-        return self.program.wait(DEADLINE_SECONDS), self.said()
+        return self.program.wait(DEADLINE_SECONDS), self.log()
 
-    def said(self) -> str:
-        """Give what it said."""
-        self._said.seek(0)
-        return self._said.read().decode()
+    def log(self) -> str:
+        """Return its log."""
+        self._log.seek(0)
+        return self._log.read().decode()
 
     def close(self) -> None:
-        """Leave nothing of it behind."""
+        """Kill it if it still runs."""
         if self.program.poll() is None:
             self.program.kill()
             self.program.wait()
-        sys.stderr.write(self.said())
-        self._said.close()
+        sys.stderr.write(self.log())
+        self._log.close()
 
 
 @contextmanager
 def bot(server: FakeServer, state: Path, **more: Any) -> Iterator[Bot]:
-    """Run a bot while this lasts."""
+    """Run a bot inside this context."""
     one = Bot(server, state, **more)
     try:
         yield one

@@ -1,4 +1,4 @@
-"""Functions that tests let a warm worker call. Each does one thing that functions of users do."""
+"""Functions that tests call in a warm worker. Each does one thing that functions of users do."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ def nothing() -> None:
 
 
 class Counter:
-    """A class, to be called for a result that is no JSON, and for its method."""
+    """A class, to call it for a result that is not JSON, and to call its method."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -142,12 +142,12 @@ ATTRIBUTE: Callable[..., int] = add
 
 
 def wait_for(path: str) -> None:
-    """Wait until there is a file."""
+    """Wait until a file exists."""
     while not os.path.exists(path):
         time.sleep(0.01)
 
 
 def touch(path: str) -> None:
-    """Make a file."""
+    """Create a file."""
     with open(path, "ab"):
         pass

@@ -1,4 +1,6 @@
-"""A runner of its own for a test: the agent's end of the socket, and what comes over it. Every wait has a deadline."""
+"""A runner process for a test: the agent's end of the socket, and the frames that come over it. Every wait has a
+deadline.
+"""
 
 import os
 import select
@@ -27,12 +29,12 @@ from taskyard.bot.ipc import (
     WorkerStarted,
 )
 
-#: A slow machine is no fault; a wait that takes this long is.
+#: A slow machine is no failure; a wait that takes this long is.
 DEADLINE_S = 60.0
 FAR = 1_000_000.0
 WITHOUT = "import os; del os.{}; from taskyard.bot.runner import main; main()"
 
-#: Leaves a process in a session of its own that has nothing to do with this one any more, and names it.
+#: Leaves a daemon in a session of its own that has nothing to do with this process any more, and prints its pid.
 DAEMON = """
 import os, sys, time
 gone, writer = os.pipe()
@@ -53,12 +55,12 @@ os.wait()
 
 
 class RunnerUnderTest:
-    """A runner in a process, and all that it said so far."""
+    """A runner process, and all frames that it sent so far."""
 
     __test__ = False
 
     def __init__(self, *options: str, without: str = "") -> None:
-        """Start it; `without` names something of `os` that its system is not to have."""
+        """Start it; `without` names a function of `os` that this runner does not have."""
         self.marker = f"test-{uuid4().hex}"
         program = ["-c", WITHOUT.format(without)] if without else ["-m", "taskyard.bot.runner"]
         self.end, other = socket.socketpair()
@@ -87,16 +89,16 @@ class RunnerUnderTest:
         self.end.sendall(b"".join(ipc.encode_frame(one) for one in frames))
 
     def start(self, run: int, *argv: str, **more: object) -> None:
-        """Start something, by default for as long as it likes."""
+        """Start a run, by default without any limit."""
         wanted = {"env": dict(os.environ), "cwd": "/", "until": time.monotonic() + FAR, **more}
         self.send(StartRun(run=run, argv=list(argv), **wanted))  # type: ignore[arg-type]
 
     def read_until(self, enough: Callable[[], bool]) -> None:
-        """Listen until it is enough."""
+        """Read frames until a condition holds."""
         deadline = time.monotonic() + DEADLINE_S
         while not enough():
             left = deadline - time.monotonic()
-            assert left > 0, f"waited in vain; heard {[type(one).__name__ for one in self.frames[-9:]]}"
+            assert left > 0, f"timed out; last frames: {[type(one).__name__ for one in self.frames[-9:]]}"
             if select.select([self.end], [], [], left)[0]:
                 body, descriptors, _, _ = socket.recv_fds(self.end, 131_072, 16)
                 assert body, "the runner is gone"
@@ -109,21 +111,21 @@ class RunnerUnderTest:
         return next(one for one in self.frames if isinstance(one, RunEnded) and one.run == run)
 
     def started(self, run: int) -> int:
-        """Wait for the start of a run, and give its process."""
+        """Wait for the start of a run; return its pid."""
         self.read_until(lambda: any(isinstance(one, RunStarted) and one.run == run for one in self.frames))
         return next(one.pid for one in self.frames if isinstance(one, RunStarted) and one.run == run)
 
     def printed(self, run: int) -> bytes:
-        """What a run printed so far."""
+        """Return the output of a run so far."""
         return b"".join(one.body for one in self.frames if isinstance(one, RunOutput) and one.run == run)
 
     def wait_for_output(self, run: int, wanted: bytes) -> bytes:
-        """Wait until a run has printed something, and give all that it did."""
+        """Wait until a run has printed something; return all of its output."""
         self.read_until(lambda: wanted in self.printed(run))
         return self.printed(run)
 
     def worker_started(self, worker: int) -> tuple[int, socket.socket]:
-        """Wait for a worker; give its process and the socket to it."""
+        """Wait for a worker; return its pid and the socket to it."""
         self.read_until(lambda: any(isinstance(one, WorkerStarted) and one.worker == worker for one in self.frames))
         hired = [one for one in self.frames if isinstance(one, WorkerStarted)]
         place = next(place for place, one in enumerate(hired) if one.worker == worker)
@@ -136,12 +138,12 @@ class RunnerUnderTest:
 
 
 def state(pid: int) -> str:
-    """Give the letter for what a process does."""
+    """Return the state letter of a process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def lives(pid: int) -> bool:
-    """Say whether a process is there and runs; one that has ended and waits to be reaped does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return state(pid) not in {"Z", "X"}
     except (FileNotFoundError, ProcessLookupError):
@@ -149,7 +151,7 @@ def lives(pid: int) -> bool:
 
 
 def wait_until_stopped(pid: int) -> None:
-    """Wait until a signal has stopped a process; the system tells that to nobody but its parent."""
+    """Wait until a signal has stopped a process; the system reports that to its parent only."""
     deadline = time.monotonic() + DEADLINE_S
     while state(pid) != "T":
         assert time.monotonic() < deadline, f"{pid} runs on"
@@ -157,22 +159,22 @@ def wait_until_stopped(pid: int) -> None:
 
 
 def sleep_until(moment: float) -> None:
-    """Let time pass that is itself what a test is about: nothing happens at its end that could be awaited instead."""
+    """Sleep where the passing of time is what the test is about: there is no event to wait for."""
     time.sleep(max(0.0, moment - time.monotonic()))
 
 
 def wait_for_end(pid: int) -> None:
-    """Wait until a process, whoever's it is, has ended."""
+    """Wait until any process has ended."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
-        assert select.select([pidfd], [], [], DEADLINE_S)[0], f"{pid} lives"
+        assert select.select([pidfd], [], [], DEADLINE_S)[0], f"{pid} still runs"
     finally:
         os.close(pidfd)
 
 
 def python(source: str, *arguments: str) -> list[str]:
-    """Give the command that runs a piece of Python without anything of the site."""
+    """Return the command that runs a piece of Python without site packages."""
     return [sys.executable, "-I", "-S", "-c", source, *arguments]

@@ -1,4 +1,4 @@
-"""An agent takes work from a server, has it run, and tells all of it: with real processes, over real HTTP."""
+"""An agent takes work from a server, has it run, and reports it: with real processes, over real HTTP."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ def test_output_beyond_the_limit_is_cut_and_marked_and_the_outcome_stays(
     server: FakeServer, tmp_path: Path, kind: str, size: int
 ) -> None:
     script = {"script": f"yes 1234567 | head -c {size}"}
-    call = {"python": "tests.bot.agent_functions:shout", "args": [size]}
+    call = {"python": "tests.bot.agent_functions:print_much", "args": [size]}
     task = server.add(script if kind == "script" else call)
     with bot(server, tmp_path / "state", output_max=1_000):
         report = server.report(task)
@@ -67,29 +67,31 @@ def test_reports_and_the_next_request_for_work_are_one_request(server: FakeServe
     with bot(server, tmp_path, slots=1):
         for task in tasks:
             server.report(task)
-    telling = [poll for poll in server.polls if poll.reports]
-    assert all(poll.want > 0 and poll.wait_ms == 0 for poll in telling), "who tells something asks as well, and at once"
+    reporting = [poll for poll in server.polls if poll.reports]
+    assert all(poll.want > 0 and poll.wait_ms == 0 for poll in reporting), (
+        "a request that reports asks for work as well, and never waits"
+    )
     names = [poll.poll for poll in server.polls if poll.want]
     assert len(set(names)) == len(names), "every request for work has a name of its own"
 
 
 @dataclass
 class SlowServer(FakeServer):
-    """A server that answers a bot with its hands full late, until it has once had two requests of it."""
+    """Answers a bot with many attempts in hand late, until two of its requests came at once."""
 
-    telling: int = 0  # requests of such a bot under way
+    under_way: int = 0  # requests of such a bot under way
     together: int = 0  # the most of them at once
     in_hand: int = 0  # the most that a bot ever had
 
     async def _poll(self, poll: Poll) -> Answer:
         full = self._in_hand() > 100
-        self.telling += full
+        self.under_way += full
         deadline = time.monotonic() + 0.5
         while full and self.together < 2 and time.monotonic() < deadline:
-            self.together = max(self.together, self.telling)
+            self.together = max(self.together, self.under_way)
             await asyncio.sleep(0.001)
         answer = await super()._poll(poll)
-        self.telling -= full
+        self.under_way -= full
         self.in_hand = max(self.in_hand, self._in_hand())
         return answer
 
@@ -103,10 +105,10 @@ def test_while_short_calls_end_faster_than_answers_come_two_requests_are_under_w
         tasks = [server.add({"python": "gc:enable"}) for _ in range(6_000)]
         with bot(server, tmp_path):
             server.wait_until(lambda: len(server.reports) == len(tasks), "all reports")
-    assert sum(len(poll.reports) for poll in server.polls) == len(tasks), "each end is told once"
+    assert sum(len(poll.reports) for poll in server.polls) == len(tasks), "each end is reported once"
     assert {report.signal for report in server.reports.values()} == {"succeed"}
     assert server.together == 2
-    # As the server sees it, what has ended is in hand until it has heard of that.
+    # For the server, an ended attempt is in hand until it is reported.
     assert 100 < server.in_hand <= 2 * IN_HAND_MAX, "many are in hand, and no more than the bound"
 
 
@@ -114,11 +116,11 @@ def test_a_result_goes_out_while_a_request_for_work_is_parked(server: FakeServer
     gate = tmp_path / "gate"
     long = server.add(sh(f"while [ ! -e {gate} ]; do sleep 0.02; done"))
     with bot(server, tmp_path / "state", slots=2):
-        server.wait_until(lambda: [poll.want for poll in server.polls][-1:] == [1], "a wish for the other slot")
+        server.wait_until(lambda: [poll.want for poll in server.polls][-1:] == [1], "a request for the other slot")
         gate.touch()
         assert server.report(long).signal == "succeed"
-    telling = [poll for poll in server.polls if poll.reports]
-    assert [poll.want for poll in telling] == [0]
+    reporting = [poll for poll in server.polls if poll.reports]
+    assert [poll.want for poll in reporting] == [0]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_a_task_gets_its_identity_and_never_the_bots_token(server: FakeServer, t
     with bot(server, tmp_path):
         server.report(task)
     env = dict(line.partition("=")[::2] for line in server.printed[task].decode().splitlines())
-    ours = {"TASKYARD_URL": server.url, "TASKYARD_TOKEN": f"word-{task}", "TASKYARD_TASK_ID": task, "OWN": "1"}
+    ours = {"TASKYARD_URL": server.url, "TASKYARD_TOKEN": f"token-{task}", "TASKYARD_TASK_ID": task, "OWN": "1"}
     assert {name: env[name] for name in ours} == ours
     assert (env["TASKYARD_GRAPH_ID"], env["TASKYARD_LABEL"], env["TASKYARD_ATTEMPT"]) == ("g" * 32, "it", "1")
     assert TOKEN not in server.printed[task].decode()
@@ -190,7 +192,7 @@ def test_a_result_is_published_and_inputs_are_found(server: FakeServer, tmp_path
         results = [json.loads(bytes(server.report(task).result)) for task in (along, apart, none)]
     assert results == [{"a": 1}, {"b": [2]}, {}]
     asked = [headers["authorization"] for path, headers in server.requests if path.endswith("/inputs")]
-    assert asked == [f"Bearer word-{apart}"]
+    assert asked == [f"Bearer token-{apart}"]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_functions_are_called_in_warm_workers(server: FakeServer, tmp_path: Path
             json.loads(bytes(server.report(task).result) or b"null") for task in calls
         ]
     assert first == last, "one worker makes all of them"
-    assert (total, inputs, environment) == (3, {"a": 1}, [calls[4], "word-" + calls[4], "1"])
+    assert (total, inputs, environment) == (3, {"a": 1}, [calls[4], "token-" + calls[4], "1"])
     assert server.printed == {calls[2]: b"hello\n"}
 
 
@@ -257,7 +259,7 @@ def test_the_traceback_of_a_function_is_its_output(server: FakeServer, tmp_path:
     with bot(server, tmp_path):
         reports = [server.report(one) for one in (task, missing)]
     assert [(one.signal, one.reason, one.exit_code) for one in reports] == [("fail", "exit_code", 1)] * 2
-    assert server.printed[task].endswith(b"ValueError: as it was told\n")
+    assert server.printed[task].endswith(b"ValueError: as requested\n")
     assert b"no_such_module" in server.printed[missing]
 
 
@@ -282,7 +284,7 @@ def test_a_call_is_killed_at_its_time_out(server: FakeServer, tmp_path: Path) ->
 def test_calls_behind_one_that_hangs_go_to_another_worker_once_each(server: FakeServer, tmp_path: Path) -> None:
     gate, seen = tmp_path / "gate", tmp_path / "seen"
     count = {"python": "tests.bot.agent_functions:count", "args": [str(seen), ""]}
-    before = [server.add(count) for _ in range(300)]  # so that many calls are handed to a worker at once
+    before = [server.add(count) for _ in range(300)]  # so that many calls are sent to a worker at once
     hangs = server.add(count | {"args": [str(seen), str(gate)]})
     behind = [server.add(count) for _ in range(100)]
     with bot(server, tmp_path / "state", slots=2):

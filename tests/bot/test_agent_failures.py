@@ -1,4 +1,4 @@
-"""An agent rides out what goes wrong: a server that is away, replies that are lost, a runner or itself killed."""
+"""An agent survives failures: an unavailable server, lost replies, a killed runner, its own death."""
 
 import os
 import re
@@ -73,7 +73,7 @@ def test_a_bot_survives_a_restart_of_its_server(tmp_path: Path) -> None:
         pid = pid_in(tmp_path / "pid")
     try:
         gate.touch()
-        until(lambda: is_gone(pid), "the task ends while nobody listens")
+        until(lambda: is_gone(pid), "the task ends while the server is away")
         with serving(server, port):
             assert server.report(task).signal == "succeed"
             assert running.end()[0] == 0
@@ -91,8 +91,8 @@ def test_leases_are_renewed_with_progress_and_checkpoint(server: FakeServer, tmp
         gate.touch()
         assert server.report(task).signal == "succeed"
     assert (server.progress, server.checkpoints) == ({task: "half"}, {task: b"here\n"})
-    told = [one for poll in server.polls for one in poll.renewals if one.progress is not None]
-    assert len(told) == 1, "what is not new is not told again"
+    sent = [one for poll in server.polls for one in poll.renewals if one.progress is not None]
+    assert len(sent) == 1, "progress that is not new is not sent again"
 
 
 def test_an_attempt_that_cannot_be_renewed_is_dead_in_time_and_lost(server: FakeServer, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_an_attempt_that_cannot_be_renewed_is_dead_in_time_and_lost(server: Fake
     task = server.add(waiting_for(tmp_path / "never", f"trap '' TERM; echo $$ > {tmp_path / 'pid'}"))
     with bot(server, tmp_path / "state", slots=1):
         pid = pid_in(tmp_path / "pid")
-        until(lambda: is_gone(pid), "nobody holds it, so it is killed")
+        until(lambda: is_gone(pid), "its lease ends, so it is killed")
         server.on_poll = lambda _: None
         assert server.report(task).signal == "lose"
 
@@ -112,7 +112,7 @@ def test_a_revoked_attempt_is_killed_and_not_reported(server: FakeServer, tmp_pa
     server.taken_away.add(task)
     with bot(server, tmp_path / "state", slots=1) as one:
         pid = pid_in(tmp_path / "pid")
-        until(lambda: is_gone(pid), "it is not ours any more")
+        until(lambda: is_gone(pid), "the server has taken it away")
         assert one.end()[0] == 0
     assert task not in server.reports
 
@@ -164,8 +164,8 @@ def test_a_bot_ended_by_an_admin_finishes_its_tasks_and_takes_no_more(server: Fa
         server.wait_until(lambda: server.hellos[-1].draining, "the bot says that it drains")
         later = server.add({"command": ["true"]})
         gate.touch()
-        code, said = one.ended()
-    assert (code, said.count("an admin asked this bot to end")) == (0, 1)
+        code, log = one.ended()
+    assert (code, log.count("an admin asked this bot to end")) == (0, 1)
     assert (server.reports[task].signal, later in server.reports) == ("succeed", False)
     assert len(server.goodbyes) == 1
 
@@ -200,8 +200,8 @@ def test_a_replaced_bot_kills_its_tasks_and_says_why(server: FakeServer, tmp_pat
     with bot(server, tmp_path / "state") as one:
         pid = pid_in(tmp_path / "pid")
         begun.append(pid)
-        code, said = one.ended()
-    assert (code, said.splitlines()[-1]) == (
+        code, log = one.ended()
+    assert (code, log.splitlines()[-1]) == (
         1,
         "another bot has started under the same name; this one ends: 409 b1 again",
     )
@@ -211,8 +211,8 @@ def test_a_replaced_bot_kills_its_tasks_and_says_why(server: FakeServer, tmp_pat
 def test_a_rejected_token_ends_the_bot(server: FakeServer, tmp_path: Path) -> None:
     server.on_poll = lambda _: (401, {"code": "unauthorized", "detail": "no such token"})
     with bot(server, tmp_path) as one:
-        code, said = one.ended()
-    assert (code, said.splitlines()[-1]) == (4, "the server rejects this bot's token: 401 no such token")
+        code, log = one.ended()
+    assert (code, log.splitlines()[-1]) == (4, "the server rejects this bot's token: 401 no such token")
 
 
 def test_a_bot_sends_hello_again_to_a_server_that_forgot_its_session(server: FakeServer, tmp_path: Path) -> None:
@@ -241,10 +241,10 @@ def test_a_new_instance_kills_what_the_last_one_left_before_its_hello(server: Fa
     server.add(waiting_for(tmp_path / "never", f"echo $PPID > {tmp_path / 'runner'}; echo $$ > {tmp_path / 'pid'}"))
     with bot(server, tmp_path / "state") as one:
         runner, pid = pid_in(tmp_path / "runner"), pid_in(tmp_path / "pid")
-        os.kill(runner, signal.SIGSTOP)  # so that it cannot clear up itself
+        os.kill(runner, signal.SIGSTOP)  # so that it cannot clean up
         one.program.kill()
     with bot(server, tmp_path / "state") as again:
-        server.wait_until(lambda: len(server.hellos) == 2, "the new life says hello")
+        server.wait_until(lambda: len(server.hellos) == 2, "the new instance sends its hello")
         assert (is_gone(pid), is_gone(runner)) == (True, True)
         assert again.end()[0] == 0
     assert server.hellos[0].session != server.hellos[1].session
@@ -254,8 +254,8 @@ def test_two_bots_never_share_a_state_folder(server: FakeServer, tmp_path: Path)
     with bot(server, tmp_path) as one:
         server.wait_until(lambda: server.hellos, "the first is there")
         with bot(server, tmp_path, name="b2") as other:
-            code, said = other.ended()
-        assert (code, said) == (
+            code, log = other.ended()
+        assert (code, log) == (
             1,
             f"another bot uses the state folder {tmp_path} (process {one.program.pid}); give this one its own\n",
         )
@@ -270,11 +270,11 @@ def test_changed_dimensions_are_sent_at_once(server: FakeServer, tmp_path: Path)
         file.write_text("lab=south\nlab=east\n")
         server.wait_until(lambda: len(server.hellos) == 2, "it says what changed")
         one.program.send_signal(signal.SIGHUP)
-        server.wait_until(lambda: len(server.hellos) == 3, "it says it again when it is told to")
-    said = [one.dimensions for one in server.hellos]
-    assert [one["lab"] for one in said] == [["north"], ["south", "east"], ["south", "east"]]
-    assert said[0]["os"] == ["mine"]
-    assert re.fullmatch(r"[1-9][0-9]*", said[0]["cores"][0])
+        server.wait_until(lambda: len(server.hellos) == 3, "it says it again at SIGHUP")
+    sent = [one.dimensions for one in server.hellos]
+    assert [one["lab"] for one in sent] == [["north"], ["south", "east"], ["south", "east"]]
+    assert sent[0]["os"] == ["mine"]
+    assert re.fullmatch(r"[1-9][0-9]*", sent[0]["cores"][0])
 
 
 def test_an_idle_bot_ends_at_a_signal_though_its_server_is_gone(tmp_path: Path) -> None:

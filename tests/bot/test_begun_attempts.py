@@ -1,4 +1,4 @@
-"""What a life of a bot has begun outlives it: what is read back is what began, whatever it died of."""
+"""The file of begun attempts outlives its process: the next instance reads what began, however the last one died."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A bot ends an attempt at its deadline, which counts from when the answer came that brought it, and says so."""
+"""A bot ends an attempt at its deadline, counted from the answer that brought it, and reports that."""
 
 import signal
 import time
@@ -21,19 +21,19 @@ NEVER = {"script": "trap '' TERM; while :; do sleep 0.1; done", "grace": "0s"}
 
 @dataclass
 class EagerServer(FakeServer):
-    """A server that gives all that it has to whoever asks for anything."""
+    """Gives all of its tasks to any bot that asks for one."""
 
     async def _leases(self, poll: Poll) -> list[Lease]:
         if not poll.want:
             return []
         leases = await super()._leases(poll)
         with self.changed:
-            more, self.line[:] = self.line[:], []
+            more, self.queue[:] = self.queue[:], []
         return [*leases, *more] if leases else leases
 
 
 class InputlessServer(EagerServer):
-    """A server that breaks off in the middle of answers for inputs that it does not have."""
+    """Cuts off its answers to requests for inputs that it does not have."""
 
     async def _answer(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
         if path.endswith("/inputs") and path.split("/")[-2] not in self.inputs:
@@ -50,7 +50,7 @@ def server() -> Iterator[FakeServer]:
 
 
 def hang(file: Path, kind: str) -> dict[str, Any]:
-    """Leave a pid in a file, and do not come back."""
+    """Write a pid to a file, and never return."""
     if kind == "call":
         return {"python": "tests.bot.agent_functions:hang", "args": [str(file)]}
     return {"script": f"trap '' TERM; echo $$ > {file}; while :; do sleep 0.1; done", "grace": "0s"}
@@ -64,7 +64,7 @@ def pid_in(path: Path) -> int:
 def test_a_deadline_counts_from_the_answer_and_a_lease_from_the_request() -> None:
     server = FakeServer()
     server.add(NEVER, deadline_ms=5_000)
-    attempt = LeasedAttempts().add(server.line[0], sent=100.0, now=119.0)
+    attempt = LeasedAttempts().add(server.queue[0], sent=100.0, now=119.0)
     assert (attempt.until, attempt.deadline) == (160.0, 124.0)
     assert [attempt.expiry_report(now) for now in (119.0, 123.9)] == [None, None]
     assert [report.signal for now in (124.0, 160.0) if (report := attempt.expiry_report(now))] == [
@@ -77,7 +77,7 @@ def test_a_call_with_a_deadline_is_alone_with_its_worker_which_ends_there() -> N
     server, attempts = FakeServer(), LeasedAttempts()
     for deadline_ms in (None, 5_000, None):
         server.add({"python": "time:sleep"}, deadline_ms=deadline_ms)
-    first, late, behind = (attempts.add(lease, sent=100.0, now=119.0) for lease in server.line)
+    first, late, behind = (attempts.add(lease, sent=100.0, now=119.0) for lease in server.queue)
     worker = WarmWorker(1, ("", 0))
     assert all(worker.may_take(attempt) for attempt in (first, late, behind))
     worker.calls = {first.run: first}
@@ -122,7 +122,7 @@ def test_a_time_out_before_the_deadline_is_a_failure(server: FakeServer, tmp_pat
 @pytest.mark.parametrize("kind", ["program", "call"])
 def test_the_runner_keeps_the_deadline_while_the_agent_is_frozen(server: FakeServer, tmp_path: Path, kind: str) -> None:
     with bot(server, tmp_path / "state", slots=1) as one:
-        # A worker that is there already begins at once.
+        # A worker that runs already begins at once.
         assert server.report(server.add({"python": "tests.bot.agent_functions:nothing"})).signal == "succeed"
         task = server.add(hang(tmp_path / "pid", kind), deadline_ms=8_000)
         pid = pid_in(tmp_path / "pid")
@@ -156,7 +156,7 @@ def test_an_attempt_past_its_deadline_never_begins_and_affects_no_other(
 
 def test_calls_before_and_behind_one_killed_at_its_deadline_are_made(server: FakeServer, tmp_path: Path) -> None:
     nothing = {"python": "tests.bot.agent_functions:nothing"}
-    before = [server.add(nothing) for _ in range(200)]  # so that many calls are handed to a worker at once
+    before = [server.add(nothing) for _ in range(200)]  # so that many calls are sent to a worker at once
     late = server.add({"python": "time:sleep", "args": [1000]}, deadline_ms=3_000)
     in_time = [server.add(nothing, deadline_ms=600_000) for _ in range(20)]
     behind = [server.add(nothing) for _ in range(200)]
@@ -208,22 +208,22 @@ def test_an_attempt_whose_inputs_do_not_arrive_before_its_lease_ends_is_given_ba
 def test_nothing_is_renewed_past_its_deadline(server: FakeServer, tmp_path: Path) -> None:
     server.lease_ms = 900
     asked_late: list[Poll] = []
-    here, told = tmp_path / "here", tmp_path / "told"
+    here, asked = tmp_path / "here", tmp_path / "asked"
 
     def look(poll: Poll) -> Answer | None:
-        if told.exists() and poll.renewals:
+        if asked.exists() and poll.renewals:
             asked_late.append(poll)
         return None
 
     server.on_poll = look
-    text = f"trap 'touch {told}' TERM; touch {here}; while :; do sleep 0.02 || true; done"
+    text = f"trap 'touch {asked}' TERM; touch {here}; while :; do sleep 0.02 || true; done"
     task = server.add({"script": text}, deadline_ms=4_000)
     with bot(server, tmp_path / "state", slots=1):
         until(here.exists, "it has begun")
         report = server.report(task)
-    # It would have half a minute of grace; but its lease ends before.
+    # It has half a minute of grace, but its lease ends before that.
     assert (report.signal, report.exit_code, asked_late) == ("deadline", -signal.SIGKILL, [])
-    assert told.exists()
+    assert asked.exists()
 
 
 def test_an_idle_worker_outlives_the_deadline_of_its_last_call(server: FakeServer, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A runner that is frozen alone: the agent notices, says so, takes nothing, and goes on when the runner does."""
+"""A frozen runner: the agent notices, reports it, starts nothing, and goes on when the runner does."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def runner_of(pid: int) -> int:
 
 @contextmanager
 def frozen(server: FakeServer, runner: int) -> Iterator[None]:
-    """Freeze a runner, and wait until the bot has said so."""
+    """Freeze a runner, and wait until the bot has reported it."""
     os.kill(runner, signal.SIGSTOP)
     try:
         wait_until_stopped(runner)
@@ -53,7 +53,7 @@ def test_nothing_is_started_or_renewed_while_the_runner_is_frozen_and_all_goes_o
             server.wait_until(lambda: server.troubles, "the event of the bot")
             assert server.troubles[0].text.startswith(f"the runner, process {runner}, does not answer")
             polls = len(server.polls)
-            after = server.add({"script": "true"})  # a server that does not heed it gives it all the same
+            after = server.add({"script": "true"})  # this server gives tasks to a bot in maintenance all the same
             server.wait_until(
                 lambda: any(after in {one.task for one in leases} for leases in server.given.values()), "it is given"
             )

@@ -1,4 +1,4 @@
-"""What an attempt printed is sent once, in order, wherever it waits meanwhile."""
+"""Output of an attempt is sent once and in order, whether it waits in memory or on disk."""
 
 from pathlib import Path
 
@@ -65,8 +65,8 @@ def test_of_too_much_output_head_and_tail_are_kept_and_the_dropped_bytes_are_cou
     assert len(tail) == output_max // 4 - GAP_LINE_MAX
     assert printed.endswith(tail)
     missing = len(printed) - len(head) - len(tail)
-    said = f"taskyard: {missing} bytes of output were dropped here; {output_max} are kept of an attempt"
-    assert line.decode() == said
+    note = f"taskyard: {missing} bytes of output were dropped here; {output_max} are kept of an attempt"
+    assert line.decode() == note
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""Whatever dies and however it left its session, nothing of a run survives; and nothing else is touched."""
+"""Nothing of a run survives, whatever dies and however it left its session; and nothing else is killed."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from taskyard.bot.ipc import StopRun
 from taskyard.bot.watchdog import NAME
 from tests.bot.runner_process import DAEMON, DEADLINE_S, FAR, RunnerUnderTest, lives, python, wait_for_end
 
-#: An agent that starts a run with a daemon, one that goes on and a worker, names all processes, and is killed then.
+#: An agent that starts a run with a daemon, a stubborn run and a worker, prints all pids, and is then killed.
 AGENT = """
 import sys, threading
 from taskyard.bot.ipc import StartWorker
@@ -40,7 +40,7 @@ def runner() -> Iterator[RunnerUnderTest]:
 
 
 def watchdogs(marker: str) -> list[int]:
-    """Name the watchdogs of a runner."""
+    """Return the pids of a runner's watchdogs."""
     mark = f"TASKYARD_BOT={marker}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -58,13 +58,13 @@ def outcome(runner: RunnerUnderTest, run: int) -> tuple[int | None, str | None]:
 def test_jobs_with_groups_of_their_own_end_with_their_run(runner: RunnerUnderTest) -> None:
     job = """
 import os, sys, time
-ready, held = os.pipe()
+ready, writer = os.pipe()
 job = os.fork()
 if job == 0:
     os.setpgid(0, 0)
-    os.close(held)
+    os.close(writer)
     time.sleep(1000)
-os.close(held)
+os.close(writer)
 os.read(ready, 1)
 print(job)
 sys.exit(4)

@@ -1,4 +1,4 @@
-"""Calls in warm workers: results, failures, output, and that no call touches the next one."""
+"""Calls in warm workers: results, failures and output; and no call affects the next one."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ HERE = "tests.bot.functions"
 
 
 class WorkerUnderTest:
-    """A worker that a runner hired, and all that it told so far."""
+    """A worker of a runner, and all frames that it sent so far."""
 
     __test__ = False
 
@@ -81,7 +81,7 @@ class WorkerUnderTest:
         return bytes(whole)
 
     def leaving(self) -> str:
-        """Wait for the end, and give its reason."""
+        """Wait for the end; return the reason."""
         self.read_until(lambda: False)
         return "; ".join(one.reason for one in self.frames if isinstance(one, WorkerLeaving))
 
@@ -318,7 +318,7 @@ def test_calls_behind_a_long_one_are_given_back_and_never_begun(worker: WorkerUn
     gate, seen = tmp_path / "gate", tmp_path / "seen"
     worker.send(called(1, "wait_for", str(gate)), called(2, "touch", str(seen)), called(3, "touch", str(seen)))
     worker.read_until(lambda: any(isinstance(one, CallsGivenBack) for one in worker.frames))
-    worker.send(called(4, "touch", str(seen)))  # this one comes while nobody reads
+    worker.send(called(4, "touch", str(seen)))  # this one arrives while the worker is not reading
     worker.read_until(lambda: sum(isinstance(one, CallsGivenBack) for one in worker.frames) == 2)
     gate.touch()
     worker.answer(1)
@@ -329,7 +329,7 @@ def test_calls_behind_a_long_one_are_given_back_and_never_begun(worker: WorkerUn
 
 
 def test_no_call_of_a_stream_of_short_ones_is_given_back(worker: WorkerUnderTest) -> None:
-    # About as long together as two looks at what takes long are apart.
+    # Together they take about as long as two looks at a long call are apart.
     worker.send(*(called(run, "burn", 0.002) for run in range(1, 61)))
     worker.answer(60)
     assert [one.run for one in worker.answers()] == list(range(1, 61))

@@ -1,4 +1,4 @@
-"""Programs that a bot takes ahead of time: what waits behind one that takes long has not begun, whatever happens."""
+"""Programs that the runner has queued: those behind one that takes long have not begun, whatever happens."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from taskyard.wire.bot_protocol import Report
 from tests.bot.fake_server import FakeServer, bot, serving
 from tests.cli.waiting import until
 
-#: Enough for the bot to learn that programs are short, and more than it takes ahead for one slot.
+#: Enough for the bot to learn that programs are short, and more than it queues for one slot.
 SHORT, LONG = 300, 40
 
 
@@ -23,16 +23,16 @@ def server() -> Iterator[FakeServer]:
 
 
 def programs(server: FakeServer, script: str, count: int) -> list[str]:
-    """Add programs that look the same to the bot as all others that are made here."""
+    """Add programs that the bot cannot tell from the others that are made here."""
     return [server.add({"command": ["/bin/sh", "-c", script]}) for _ in range(count)]
 
 
 def have_begun(state: Path, among: list[str]) -> set[str]:
-    """Read what the next life of a bot would say."""
+    """Return what the next instance of the bot would report."""
     return {one.task for one in read_earlier(state / "begun") or ()} & set(among)
 
 
-def in_short(report: Report) -> tuple[str, str | None]:
+def summary(report: Report) -> tuple[str, str | None]:
     return report.signal, report.reason
 
 
@@ -43,9 +43,11 @@ def test_programs_queued_behind_a_long_one_have_not_begun(server: FakeServer, tm
     with bot(server, state, slots=1):
         until(lambda: all(one in server.reports for one in short), "the short ones have ended")
         until(lambda: have_begun(state, [first, *behind]) == {first}, "what waits is taken back")
-        server.wait_until(lambda: any(one.task == first for poll in server.polls for one in poll.begun), "it is told")
+        server.wait_until(
+            lambda: any(one.task == first for poll in server.polls for one in poll.begun), "its begin is reported"
+        )
         gate.touch()
-        assert {in_short(server.report(one)) for one in (first, *behind)} == {("succeed", None)}
+        assert {summary(server.report(one)) for one in (first, *behind)} == {("succeed", None)}
 
 
 def test_programs_queued_in_a_killed_runner_are_lost_before_they_began(server: FakeServer, tmp_path: Path) -> None:
@@ -57,6 +59,6 @@ def test_programs_queued_in_a_killed_runner_are_lost_before_they_began(server: F
     with bot(server, tmp_path / "state", slots=1):
         until(stopped.exists, "the runner is about to be stopped")
         os.kill(int(stopped.read_text()), signal.SIGKILL)
-        found = [in_short(server.report(one)) for one in tasks]
+        found = [summary(server.report(one)) for one in tasks]
     assert found.count(("lose", None)) <= 1, "only the first has begun"
     assert set(found) <= {("lose", None), ("lose", "returned"), ("succeed", None)}

@@ -1,4 +1,4 @@
-"""How runs start, print and end: four different outcomes, complete output, nothing left."""
+"""How runs start, print and end: different outcomes, complete output, nothing left."""
 
 import os
 import signal
@@ -11,6 +11,7 @@ import pytest
 from taskyard.bot.ipc import KillWorker, RunEnded, SetExpiry, StartWorker, StopRun, WorkerEnded
 from tests.bot.runner_process import (
     DAEMON,
+    DEADLINE_S,
     FAR,
     RunnerUnderTest,
     lives,
@@ -20,7 +21,7 @@ from tests.bot.runner_process import (
     wait_until_stopped,
 )
 
-#: Says that it is there, and lets no polite signal end it.
+#: Prints that it runs, and ignores SIGTERM.
 STUBBORN = "trap '' TERM; echo here; while :; do sleep 1000; done"
 
 
@@ -180,7 +181,7 @@ def test_output_that_the_agent_does_not_take_waits_in_the_pipe_and_is_not_silenc
     runner.started(1)
     # For a run that is not read, time must not count as silence.
     sleep_until(time.monotonic() + 1.5)
-    assert not done.exists(), "it was read though nobody took it"
+    assert not done.exists(), "it was read although the agent did not take it"
     assert outcome(runner.ended(1)) == (0, None)
     assert runner.printed(1) == b"".join(b"%08d" % i * 16384 for i in range(64))
 
@@ -207,7 +208,7 @@ def test_the_runs_of_an_agent_end_with_it(runner: RunnerUnderTest) -> None:
     runner.start(2, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"))
     pid, daemon = runner.started(1), int(runner.wait_for_output(2, b"on").split()[0])
     runner.end.close()
-    assert runner.process.wait(60) == 0
+    assert runner.process.wait(DEADLINE_S) == 0
     wait_for_end(pid)
     wait_for_end(daemon)
 
@@ -220,7 +221,7 @@ def test_a_run_that_survives_a_disconnect_goes_on_until_its_time_out(runner: Run
     pid = runner.started(1)
     runner.wait_for_output(1, b"here")
     runner.end.close()
-    assert runner.process.wait(60) == 0
+    assert runner.process.wait(DEADLINE_S) == 0
     wait_for_end(pid)
     assert done.exists()
 

@@ -1,4 +1,4 @@
-"""The runner's parts that need no process: moments, and frames that come in pieces."""
+"""The parts of the runner that need no process: timers, frames and the outbox."""
 
 import signal
 from math import inf

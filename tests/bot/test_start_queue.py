@@ -1,4 +1,4 @@
-"""Runs that the runner is told of ahead begin in their turn, and one that is not to begin never does."""
+"""Queued runs begin in their turn, and a run that may not begin any more never does."""
 
 import time
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.bot.ipc import RecallRuns, SetExpiry, StopRun
-from tests.bot.runner_process import RunnerUnderTest
+from tests.bot.runner_process import DEADLINE_S, RunnerUnderTest
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def runner() -> Iterator[RunnerUnderTest]:
 
 
 def test_each_queued_run_begins_when_the_one_before_has_ended(runner: RunnerUnderTest, tmp_path: Path) -> None:
-    file = tmp_path / "said"
+    file = tmp_path / "log"
     for run in range(1, 6):
         runner.start(run, "/bin/sh", "-c", f"echo {run} >> {file}; sleep 0.01; echo {run} >> {file}", parallel_max=1)
     assert [runner.ended(run).exit_code for run in range(1, 6)] == [0] * 5
@@ -78,5 +78,5 @@ def test_queued_runs_are_dropped_when_the_agent_is_gone(runner: RunnerUnderTest,
     runner.start(2, "/usr/bin/touch", str(tmp_path / "begun"), parallel_max=1)
     runner.wait_for_output(1, b"here")
     runner.end.close()
-    assert runner.process.wait(30) == 0
+    assert runner.process.wait(DEADLINE_S) == 0
     assert list(tmp_path.iterdir()) == []

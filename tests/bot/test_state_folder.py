@@ -1,4 +1,4 @@
-"""A bot's folder: one bot at a time has it, and its name tells whether the bot before had the very same."""
+"""A state folder: one bot at a time uses it, and its name tells whether the bot before had the very same folder."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,7 @@ from taskyard.bot.state_folder import StateFolder, StateFolderInUse
 
 
 def named(folder: Path, marker: str = "") -> str:
-    """Give the name of a folder in one life of its bot."""
+    """Return the name of a folder in one instance of its bot."""
     state = StateFolder(folder)
     try:
         return state.session_prefix(marker or f"{folder}#bot")
@@ -28,7 +28,7 @@ def test_another_folder_another_bot_and_a_copy_have_other_names(tmp_path: Path) 
         named(tmp_path / "other"),
         named(tmp_path / "state", "another mark"),
         named(tmp_path / "copy"),
-        named(tmp_path / "copy", f"{tmp_path / 'state'}#bot"),  # as one in another container is called
+        named(tmp_path / "copy", f"{tmp_path / 'state'}#bot"),  # as a folder in another container may be called
     ]
     assert len({first, *others}) == 5
 

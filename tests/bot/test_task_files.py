@@ -1,4 +1,4 @@
-"""The files by which task and bot speak: whatever a task does with them is felt by that task, and by nobody else."""
+"""The files that task and bot exchange: whatever a task does with them affects that task and no other."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from taskyard.wire.bot_protocol import CHECKPOINT_MAX, Lease, Report
 from tests.bot.fake_server import FakeServer, bot, serving
 
 FILES = {"result": RESULT_MAX, "checkpoint": CHECKPOINT_MAX, "progress": PROGRESS_FILE_MAX}
-#: What a task does, and what is said of it.
-DEEDS = {
+#: What a task does, and the message about it.
+ACTIONS = {
     "mkdir {}": "the {name} cannot be read: it is a folder, not a file",
     "mkfifo {}": "the {name} cannot be read: it is a named pipe, not a file",
     "ln -s /etc/hostname {}": "the {name} cannot be read: it is a link, not a file",
@@ -23,8 +23,8 @@ DEEDS = {
     "ln -s /dev/zero {}": "the {name} cannot be read: it is a link, not a file",
     "truncate -s 1T {}": "the {name} is larger than {size} bytes",
 }
-CASES = [(name, deed) for name in FILES for deed in DEEDS]
-#: Nobody in particular, where tests run as the one who may do everything.
+CASES = [(name, action) for name in FILES for action in ACTIONS]
+#: The uid of a user without rights, where tests run as root.
 NOBODY = 65_534
 
 
@@ -36,7 +36,7 @@ def server() -> Iterator[FakeServer]:
 
 @contextmanager
 def as_nobody() -> Iterator[Path]:
-    """Be somebody to whom files can be closed; give a folder."""
+    """Be a user without rights; yield a folder of that user."""
     with tempfile.TemporaryDirectory() as folder:
         before = os.geteuid()
         if before == 0:
@@ -49,11 +49,11 @@ def as_nobody() -> Iterator[Path]:
 
 
 def wait_for_renewals(server: FakeServer, task: str) -> None:
-    """Wait until a task that runs was renewed, and so its files were looked at, more than once."""
+    """Wait until a running task was renewed more than once, which reads its files."""
     server.wait_until(lambda: sum(one.task == task for poll in server.polls for one in poll.renewals) >= 2, "renewals")
 
 
-def in_short(report: Report) -> tuple[str, str | None, int | None]:
+def summary(report: Report) -> tuple[str, str | None, int | None]:
     return report.signal, report.reason, report.exit_code
 
 
@@ -69,19 +69,19 @@ def test_anything_in_the_place_of_a_file_fails_that_task_alone(server: FakeServe
         for task in tasks.values():
             wait_for_renewals(server, task)
         gate.touch()
-        for (name, deed), task in tasks.items():
-            assert in_short(server.report(task)) == ("fail", "bad_result", 0), (name, deed)
-            said = DEEDS[deed].format(name=name, size=FILES[name])
-            assert server.printed[task].decode().startswith(f"taskyard: {said}"), (name, deed)
+        for (name, action), task in tasks.items():
+            assert summary(server.report(task)) == ("fail", "bad_result", 0), (name, action)
+            message = ACTIONS[action].format(name=name, size=FILES[name])
+            assert server.printed[task].decode().startswith(f"taskyard: {message}"), (name, action)
         after = [server.add({"script": 'cat "$TASKYARD_INPUTS"'}) for _ in range(len(tasks))]
-        assert {in_short(server.report(one)) for one in after} == {("succeed", None, 0)}, "no slot is lost"
+        assert {summary(server.report(one)) for one in after} == {("succeed", None, 0)}, "no slot is lost"
     assert (server.progress, server.checkpoints) == ({}, {})
 
 
 def test_a_failed_attempt_with_bad_files_keeps_its_reason(server: FakeServer, tmp_path: Path) -> None:
     task = server.add({"script": 'mkdir "$TASKYARD_CHECKPOINT"; echo "{" > "$TASKYARD_RESULT"; exit 3'})
     with bot(server, tmp_path):
-        assert in_short(server.report(task)) == ("fail", "exit_code", 3)
+        assert summary(server.report(task)) == ("fail", "exit_code", 3)
     assert server.printed[task] == b"taskyard: the checkpoint cannot be read: it is a folder, not a file\n"
 
 
@@ -89,25 +89,25 @@ def test_a_function_that_leaves_a_folder_fails_and_the_next_call_is_made(server:
     call = {"python": "tests.bot.agent_functions:leave_folder", "args": ["TASKYARD_CHECKPOINT"]}
     first, second = server.add(call), server.add({"python": "os:getpid"})
     with bot(server, tmp_path, slots=1):
-        assert in_short(server.report(first)) == ("fail", "bad_result", 0)
-        assert in_short(server.report(second)) == ("succeed", None, 0)
+        assert summary(server.report(first)) == ("fail", "bad_result", 0)
+        assert summary(server.report(second)) == ("succeed", None, 0)
     assert server.printed[first] == b"taskyard: the checkpoint cannot be read: it is a folder, not a file\n"
 
 
 @pytest.mark.parametrize(
-    ("function", "args", "said"),
+    ("function", "args", "message"),
     [
-        ("set_of_one", [], "the function's return value is not JSON"),
+        ("complex_number", [], "the function's return value is not JSON"),
         ("large", [RESULT_MAX], f"the function returned {RESULT_MAX + 2} bytes of JSON"),
     ],
 )
 def test_an_invalid_return_value_fails_the_call(
-    server: FakeServer, tmp_path: Path, function: str, args: list[int], said: str
+    server: FakeServer, tmp_path: Path, function: str, args: list[int], message: str
 ) -> None:
     task = server.add({"python": f"tests.bot.agent_functions:{function}", "args": args})
     with bot(server, tmp_path):
-        assert in_short(server.report(task)) == ("fail", "bad_result", 1)
-    assert server.printed[task].decode().startswith(said)
+        assert summary(server.report(task)) == ("fail", "bad_result", 1)
+    assert server.printed[task].decode().startswith(message)
 
 
 def test_progress_that_the_server_would_refuse_is_not_sent(server: FakeServer, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_changed_inputs_of_one_attempt_reach_no_other(server: FakeServer, tmp_pa
     change = 'chmod u+w "$TASKYARD_INPUTS"; echo \'{"forged": 1}\' > "$TASKYARD_INPUTS"; ln "$TASKYARD_INPUTS" here'
     look = 'stat -c %a "$TASKYARD_INPUTS"; cat "$TASKYARD_INPUTS"'
     with bot(server, tmp_path, slots=1):
-        for _ in range(3):  # each is given the place of the one before
+        for _ in range(3):  # each gets the folder of the one before
             task, after = server.add({"script": change}), server.add({"script": look})
             given = server.add({"script": look}, inputs={"a": 1})
             assert {server.report(one).signal for one in (task, after, given)} == {"succeed"}
@@ -135,8 +135,8 @@ def test_changed_inputs_of_one_attempt_reach_no_other(server: FakeServer, tmp_pa
 
 
 @pytest.fixture
-def swift_folder(tmp_path: Path) -> Iterator[Path]:
-    """Give a folder in memory, where this machine has one: there a file is made in some microseconds."""
+def fast_folder(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder in memory, where the machine has one: there a file is created in microseconds."""
     memory = Path("/dev/shm")  # noqa: S108 - a folder with a name of its own is made there
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
         yield Path(folder)
@@ -150,24 +150,24 @@ def swift_folder(tmp_path: Path) -> Iterator[Path]:
     ],
 )
 def test_files_left_by_the_fastest_calls_are_noticed_and_reach_no_other(
-    server: FakeServer, swift_folder: Path, function: str, argument: str, left: tuple[str, str | None, int]
+    server: FakeServer, fast_folder: Path, function: str, argument: str, left: tuple[str, str | None, int]
 ) -> None:
     call = {"python": f"tests.bot.agent_functions:{function}", "args": [argument]}
-    with bot(server, swift_folder / "state", slots=1):
+    with bot(server, fast_folder / "state", slots=1):
         tasks = [server.add(call, submitter="ada") for _ in range(200)]
-        assert {in_short(server.report(one)) for one in tasks} == {left}
+        assert {summary(server.report(one)) for one in tasks} == {left}
         after = [server.add({"python": "tests.bot.agent_functions:read_inputs"}, submitter="ben") for _ in range(50)]
-        found = {(*in_short(server.report(one)), bytes(server.report(one).result)) for one in after}
+        found = {(*summary(server.report(one)), bytes(server.report(one).result)) for one in after}
     assert found == {("succeed", None, 0, b'"{}"')}
 
 
 @pytest.mark.parametrize("text", ["\xff\xff\xff\xff", "\0\0\0\4junk"])
 def test_a_call_that_writes_to_its_workers_socket_ends_alone(server: FakeServer, tmp_path: Path, text: str) -> None:
-    garbles = [server.add({"python": "tests.bot.agent_functions:garble", "args": [text]}) for _ in range(6)]
+    calls = [server.add({"python": "tests.bot.agent_functions:write_to_sockets", "args": [text]}) for _ in range(6)]
     after = server.add({"python": "os:getpid"})
     with bot(server, tmp_path, slots=1):
-        # It succeeded if its answer could still be read: from the memory that the worker shares with the runner.
-        ends = {(server.report(one).signal, server.report(one).reason) for one in garbles}
+        # A call succeeded if its answer could still be read, from the outbox that its worker shares with the runner.
+        ends = {(server.report(one).signal, server.report(one).reason) for one in calls}
         assert ends <= {("fail", "signaled"), ("succeed", None)}
         assert server.report(after).signal == "succeed"
 

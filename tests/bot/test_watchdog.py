@@ -1,4 +1,4 @@
-"""The watchdog keeps the deadlines of a runner that is frozen, and of no other."""
+"""The watchdog enforces the deadlines of a frozen runner, and of no other."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ from tests.bot.runner_process import (
 ON = "print('on', flush=True); time.sleep(1000)"
 POLITE = "trap 'echo asked; exit 7' TERM; echo on; while :; do sleep 0.1; done"
 STUBBORN = "trap '' TERM; echo on; while :; do sleep 0.1; done"
-#: How long something may take that has to begin first, on a slow machine; and what is left of a lease once it has.
+#: How long a start may take on a slow machine; and how much is left of a lease after it.
 SOON_SECONDS = 10.0
 LEFT_SECONDS = 1.0
 
@@ -119,7 +119,7 @@ def test_the_watchdog_kills_a_worker_after_the_lease_of_its_call(runner: RunnerU
     first, second = runner.worker_started(1)[0], runner.worker_started(2)[0]
     runner.send(SetExpiry(workers={1: time.monotonic() + SOON_SECONDS}))
     runner.start(1, "/bin/true")
-    runner.ended(1)  # it has heard of the lease
+    runner.ended(1)  # it has read the new lease
     freeze(runner)
     wait_for_end(first)
     assert lives(second), "it has nothing in hand"

@@ -1,4 +1,4 @@
-"""What keeps tasks of different people apart on one bot: with real processes, over real HTTP."""
+"""Calls of different submitters are kept apart on one bot: with real processes, over real HTTP."""
 
 import json
 from collections.abc import Iterator
