@@ -181,8 +181,8 @@ class Agent:
     # Starting and ending.
 
     async def _session(self) -> int:
-        begun = await self._unless_signalled(retry_until_answered(self._hello.hello_once))
-        if not begun:
+        welcomed = await self._unless_signalled(retry_until_answered(self._hello.hello_once))
+        if not welcomed:
             return 0
         if self._config.connected is not None and self._welcome is not None:
             self._config.connected(self._welcome)

@@ -86,7 +86,7 @@ class PollLoop:
         self._reporting = [0, 0]  # how many reports it carries
         self._parked = False
         self._listening = False  # no lease has come since all attempts were renewed
-        self._listens = False  # the parked request asks for nothing: it only waits for stops
+        self._parked_for_stops = False  # the parked request asks for nothing: it only waits for stops
         self._last_sent_at = 0.0  # when a request last carried or asked for something
         self._first_sent_at = 0.0  # when the first connection was last used
         self._polls = 0
@@ -164,8 +164,8 @@ class PollLoop:
         if self._attempts.finished or self._must_report(now):
             payload = build_payload(self._attempts, now)
             if payload:
-                listens = self._listens and self.wants_work
-                self._send(1, payload, self._capacity(self._attempts.unfinished) if listens else 0, 0, now)
+                may_ask = self._parked_for_stops and self.wants_work
+                self._send(1, payload, self._capacity(self._attempts.unfinished) if may_ask else 0, 0, now)
 
     def _capacity(self, in_hand: int) -> int:
         """How many more tasks to ask for, beyond those in hand and those asked for already."""
@@ -206,7 +206,7 @@ class PollLoop:
         )
         if which == 0:
             self._parked, self._first_sent_at = wait_ms > 0, now
-            self._listens = self._parked and not want
+            self._parked_for_stops = self._parked and not want
         if payload or want:
             self._last_sent_at = now
         self._collect_until = math.inf

@@ -152,15 +152,15 @@ class Workdir:
         """Read what an ended attempt left; only a successful one has a result."""
         result, checkpoint, faults = NOTHING, None, []
         try:
-            result = self._result() if succeeded else NOTHING
+            result = self._read_result() if succeeded else NOTHING
         except BadTaskFile as error:
             faults.append(str(error))
         try:
-            checkpoint = self._content("checkpoint", CHECKPOINT_MAX)
+            checkpoint = self._read_file("checkpoint", CHECKPOINT_MAX)
         except BadTaskFile as error:
             faults.append(str(error))
         try:
-            self._content("progress", PROGRESS_FILE_MAX)
+            self._read_file("progress", PROGRESS_FILE_MAX)
         except BadTaskFile as error:
             faults.append(str(error))
         return TaskFiles(result, checkpoint if self._has_changed("checkpoint") else None, tuple(faults))
@@ -168,14 +168,14 @@ class Workdir:
     def new_checkpoint(self) -> bytes | None:
         """Return the checkpoint if it was written since the last look."""
         try:
-            return self._content("checkpoint", CHECKPOINT_MAX) if self._has_changed("checkpoint") else None
+            return self._read_file("checkpoint", CHECKPOINT_MAX) if self._has_changed("checkpoint") else None
         except BadTaskFile:
             return None  # reported at the end, if it is still wrong
 
     def new_progress(self) -> str | None:
         """Return the progress text if it was written since the last look."""
         try:
-            body = self._content("progress", PROGRESS_FILE_MAX) if self._has_changed("progress") else None
+            body = self._read_file("progress", PROGRESS_FILE_MAX) if self._has_changed("progress") else None
         except BadTaskFile:
             return None
         # The server takes no empty text, and none with a NUL.
@@ -215,8 +215,8 @@ class Workdir:
         inputs = os.lstat(self.file(_INPUTS)).st_ctime_ns
         return os.lstat(self.folder).st_ctime_ns, os.lstat(self._files).st_ctime_ns, inputs
 
-    def _result(self) -> msgspec.Raw:
-        body = self._content("result", RESULT_MAX)
+    def _read_result(self) -> msgspec.Raw:
+        body = self._read_file("result", RESULT_MAX)
         if not body:
             return NOTHING
         if is_deep(body):
@@ -227,12 +227,12 @@ class Workdir:
             raise BadTaskFile(f"the result is not JSON: {error}") from error
         return msgspec.Raw(body.strip())
 
-    def _content(self, name: str, size_max: int) -> bytes | None:
+    def _read_file(self, name: str, size_max: int) -> bytes | None:
         """Read a file of the task, None if there is none; raise BadTaskFile if it is not a file, or too large."""
         if not os.path.lexists(self.file(name)):
             return None  # the usual case, and cheaper than to open it
         try:
-            body = _read(self._files, name, size_max + 1)
+            body = _read_start(self._files, name, size_max + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -284,7 +284,7 @@ def _write(path: str, body: bytes, mode: int = 0o666) -> None:
             written += file.write(rest[written:])
 
 
-def _read(folder: str, name: str, size_max: int) -> bytes:
+def _read_start(folder: str, name: str, size_max: int) -> bytes:
     """Read the beginning of a file. Only regular files in real folders are opened, so that nothing hangs."""
     place = os.open(folder, _OPEN_FOLDER)
     try:

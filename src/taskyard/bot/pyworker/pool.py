@@ -87,7 +87,7 @@ class WarmWorker:
 
     number: int
     key: IsolationKey  # the only calls that it makes
-    pipe: AsyncChannel | None = None
+    channel: AsyncChannel | None = None
     calls: dict[int, LeasedAttempt] = field(default_factory=dict)
     call_began: float = 0.0  # when the current call began
     output_at: float = 0.0
@@ -101,7 +101,7 @@ class WarmWorker:
     @property
     def is_starting(self) -> bool:
         """Whether the runner is still starting it."""
-        return self.pipe is None
+        return self.channel is None
 
     @property
     def is_single_use(self) -> bool:
@@ -116,12 +116,12 @@ class WarmWorker:
     @property
     def takes_slot(self) -> bool:
         """Whether it takes a slot."""
-        return bool(self.calls) or self.pipe is None
+        return bool(self.calls) or self.channel is None
 
     @property
     def is_usable(self) -> bool:
         """Whether it can be sent calls."""
-        return self.pipe is not None and not self.is_leaving and not self.kill_reason
+        return self.channel is not None and not self.is_leaving and not self.kill_reason
 
     @property
     def current_call(self) -> LeasedAttempt | None:
@@ -278,8 +278,8 @@ class WorkerPool:
     def lose_all(self) -> None:
         """The runner is gone with every worker. Waiting calls have not begun."""
         for worker in self._workers.values():
-            if worker.pipe is not None:
-                worker.pipe.close()
+            if worker.channel is not None:
+                worker.channel.close()
             for place, attempt in enumerate(worker.calls.values()):
                 self._owner.finished(attempt, lost_unbegun_report(attempt) if place else lost_report(attempt))
         self._workers.clear()
@@ -291,7 +291,7 @@ class WorkerPool:
             end.close()
             return
         loop = asyncio.get_running_loop()
-        worker.pipe = AsyncChannel(
+        worker.channel = AsyncChannel(
             loop, end, lambda body: self._on_frame(worker, body), lambda: self._on_closed(worker)
         )
         if worker.is_single_use and worker.key not in self._queues:
@@ -303,9 +303,9 @@ class WorkerPool:
         if worker is None:
             return
         worker.is_leaving = True
-        if worker.pipe is not None:
-            worker.pipe.drain()
-            worker.pipe.close()
+        if worker.channel is not None:
+            worker.channel.drain()
+            worker.channel.close()
         for body in FrameBuffer().feed(gone.unsent) if gone.unsent else ():
             self._on_frame(worker, body)
         del self._workers[gone.worker]
@@ -416,8 +416,8 @@ class WorkerPool:
             # Before the calls: a worker never runs for a lease that the runner does not know.
             self.update_expiry()
         self._attempts.mark_begun(begun)
-        assert worker.pipe is not None, "only running workers are sent calls"
-        worker.pipe.send(b"".join(frames))
+        assert worker.channel is not None, "only running workers are sent calls"
+        worker.channel.send(b"".join(frames))
 
     def _make_call(self, attempt: LeasedAttempt) -> Call:
         function, lease = attempt.work, attempt.lease
@@ -494,7 +494,7 @@ class WorkerPool:
     def _on_closed(self, worker: WarmWorker) -> None:
         """The worker is ending; the runner reports its end when nothing of it is left."""
         worker.is_leaving = True
-        if worker.pipe is not None and worker.pipe.is_corrupt:
+        if worker.channel is not None and worker.channel.is_corrupt:
             self._kill(worker, "corrupt")
 
     def _death_report(self, worker: WarmWorker, attempt: LeasedAttempt, gone: WorkerEnded) -> Report:
