@@ -28,9 +28,7 @@ Key = tuple[str, int]
 
 
 class LeasedAttempt(msgspec.Struct, eq=False):
-    """One attempt in hand. A msgspec struct because it is created and changed for every attempt, and structs are
-    cheapest.
-    """
+    """One attempt in hand: a msgspec struct, which is the cheapest object to create and to change."""
 
     lease: Lease
     key: Key  # task and attempt number

@@ -28,9 +28,7 @@ Ref = tuple[str, int, int]  # task, attempt, fence
 
 
 class BegunFile:
-    """The file of one instance. If the disk has no room there is no file, and the next instance reports that it does
-    not know.
-    """
+    """The file of one instance. A full disk leaves no file, and the next instance reports that it does not know."""
 
     def __init__(
         self, folder: Path, instance: str, as_bot_user: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -95,9 +93,7 @@ class BegunFile:
 
 
 def _mapped(path: Path) -> mmap.mmap | None:
-    """Create and map a file with all of its blocks allocated: a full disk would otherwise kill the process on a later
-    write.
-    """
+    """Create and map a file with all blocks allocated: otherwise a full disk would kill the process later."""
     try:
         end = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:

@@ -33,17 +33,14 @@ class BotConfig:
     dimensions: Mapping[str, list[str]] = field(default_factory=dict)  # these win over detected ones
     dimensions_file: Path | None = None  # lines of `key=value`; a change takes effect at once
     once: bool = False  # take one batch of tasks, and end when it is done
-    keep_output: Path | None = (
-        None  # a folder for the full output of attempts that print more than is sent while they run
-    )
+    keep_output: Path | None = None  # a folder for the output that follows the streamed part
     output_max: int = OUTPUT_MAX  # how many bytes of an attempt's output are kept
     ca_file: str | None = None  # the CA certificate of the server; tasks get its path
     tls: ssl.SSLContext | None = None  # the context made from `ca_file`
     user: TaskUser | None = None  # the user that tasks run as; None: the bot's own
     inherit: bool = False  # pass the bot's whole environment on to tasks, not only what programs need
-    connected: Callable[[Welcome], None] | None = field(
-        default=None, compare=False
-    )  # called once, with the first welcome
+    # Called once, with the first welcome.
+    connected: Callable[[Welcome], None] | None = field(default=None, compare=False)
 
     @property
     def marker(self) -> str:

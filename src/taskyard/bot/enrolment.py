@@ -17,9 +17,7 @@ ENROLMENT_PREFIX: Final = "ty_enrol_"
 
 
 class _Kept(msgspec.Struct):
-    """The enrolment file. It is written before the request, so that the bot can repeat the request if the answer is
-    lost.
-    """
+    """The enrolment file. It is written before the request, so that the bot can repeat it if the answer is lost."""
 
     by: str  # the digest of the enrolment token
     key: str  # the idempotency key of the request: repeated with it, the answer is the same
@@ -47,9 +45,7 @@ async def _ask(config: BotConfig, key: str) -> str:
 
 
 def _kept(file: Path, by: str) -> _Kept:
-    """Read the enrolment file of this enrolment token; start a new one if there is none, or it belongs to another
-    token.
-    """
+    """Read the enrolment file; start a new one if there is none, or it belongs to another enrolment token."""
     try:
         kept = msgspec.json.decode(file.read_bytes(), type=_Kept)
     except (FileNotFoundError, msgspec.MsgspecError):

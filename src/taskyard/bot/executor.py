@@ -286,9 +286,8 @@ class Executor:
         self._pool = WorkerPool(self._workdirs, prefetch, self._send, attempts, self)
         self._paused = False
         self._waiting: deque[LeasedAttempt] = deque()  # programs without a slot
-        self._fetching: dict[
-            int, tuple[LeasedAttempt, asyncio.Task[None]]
-        ] = {}  # attempts whose inputs are being fetched, by run
+        # Attempts whose inputs are being fetched, by run.
+        self._fetching: dict[int, tuple[LeasedAttempt, asyncio.Task[None]]] = {}
 
     # Called by the agent, after a poll.
 
@@ -432,9 +431,7 @@ class Executor:
         return max(0, self._config.slots - len(self._programs.running)) - self._pool.busy
 
     def _may_queue_at_runner(self, attempt: LeasedAttempt) -> bool:
-        """Whether the runner may queue it: while only programs without a deadline run here, and they are known to be
-        short.
-        """
+        """Whether the runner may queue it: only a program without a deadline, while all work here is short programs."""
         return self._prefetch.programs_are_short and attempt.lease.deadline_ms is None and not self._pool.has_work
 
     def _prepare(self, attempt: LeasedAttempt) -> None:

@@ -101,13 +101,12 @@ class RunOutput(Frame, frozen=True):
 
 
 class RunEnded(Frame, frozen=True):
-    """A run has ended and nothing of it is left. `exit_code` is negative for a signal; `reason` is set if the runner
-    ended it.
-    """
+    """A run has ended and nothing of it is left. `exit_code` is negative for a signal."""
 
     run: int
     exit_code: int | None  # None for a run that never began
-    reason: str | None = None  # timed_out, silent, deadline, stopped, recalled, lease_over, not_started
+    # Set if the runner ended it: timed_out, silent, deadline, stopped, recalled, lease_over, not_started.
+    reason: str | None = None
     note: str = ""  # why it could not be started
     waited_s: float = 0.0  # in the start queue
     ran_s: float = 0.0
@@ -218,8 +217,7 @@ def _frame_end(whole: bytes, start: int) -> int:
 
 
 class AsyncChannel:
-    """One end of a socket, without blocking. `on_frame` gets each frame body; `on_closed` is called once when no more
-    can come.
+    """One end of a non-blocking socket: `on_frame` gets each frame body, `on_closed` is called once at the end.
 
     What cannot be sent at once is kept in order. Sockets that arrive are kept in `sockets`, in order, for the reader of
     the frame that they belong to.

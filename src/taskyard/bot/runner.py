@@ -64,8 +64,7 @@ _NO_OWNERS: Final[AbstractSet[str]] = frozenset()
 
 
 class EndTimer:
-    """When a run or worker must end, and how: lease, deadline, time-out, silence, stop. `reason` is the first that
-    applied.
+    """When a run or worker must end: lease, deadline, time-out, silence or stop. `reason` is the first that applied.
 
     It reads no clock and ends nothing: times are arguments, and it returns the signal to send.
     """

@@ -28,9 +28,7 @@ OnFrame = Callable[[ToAgent, socket.socket | None], None]
 
 
 class Heartbeat:
-    """Whether the runner answers pings. Times are arguments; time in which this process was frozen itself does not
-    count.
-    """
+    """Whether the runner answers pings. Time in which this process was frozen itself does not count."""
 
     def __init__(self) -> None:
         self.is_frozen = False

@@ -1,6 +1,4 @@
-"""What a bot asks its server: requests, what each refusal means, retries, reports of the bot's own problems, and
-inputs.
-"""
+"""What a bot asks its server: requests and their refusals, retries, reports of its own problems, and inputs."""
 
 import asyncio
 import contextlib

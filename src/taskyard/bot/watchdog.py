@@ -58,9 +58,7 @@ class Deadlines:
     # Called by the runner.
 
     def add(self, owner: int, grace_s: float) -> int:
-        """Take a record for a process that is about to start, without deadlines yet; a worker's owner number is
-        negative.
-        """
+        """Take a record, without deadlines yet, for a process that is about to start."""
         if not self._free and self._used == PROCESSES_MAX:
             raise TooManyProcesses
         record = self._free.pop() if self._free else self._used + 1
@@ -131,8 +129,7 @@ def owner_name(owner: int) -> str:
 
 @contextmanager
 def start(marker: str, agent: int) -> Iterator[Deadlines]:
-    """Run a watchdog inside this context. It closes its copy of `agent`, so that the agent notices when the runner is
-    gone.
+    """Run a watchdog inside this context. It closes its copy of `agent`, so that the agent notices a dead runner.
 
     Call it first, in a process with a single thread: the watchdog inherits everything that is open.
     """
