@@ -245,7 +245,7 @@ def test_without_authentication_everybody_may_and_running_tasks_still_have_their
 def test_what_another_server_revoked_is_believed_for_some_seconds_only(yard: Yard) -> None:
     token = yard.token("pool:default:read")
     moments = iter([0.0, CACHE_S, CACHE_S + 1])
-    auth = Auth(yard.engine, yard.signer, tick=lambda: next(moments))
+    auth = Auth(yard.engine, yard.signer, monotonic=lambda: next(moments))
     assert isinstance(auth.authenticate(token), Caller)
     yard.engine.transact(lambda transaction: transaction.repo.tokens.revoke(token.split("_")[2], transaction.now))
     assert isinstance(auth.authenticate(token), Caller)

@@ -260,8 +260,8 @@ class Client:
 
     def cancel_graph(self, graph: str, *, start: Sequence[str] = ()) -> api.Wished:
         """Cancel a graph, or only the tasks with the labels in `start` and all that depend on them."""
-        wish = {"from": list(start)} if start else None
-        return self._session.post(f"/graphs/{segment(graph)}/cancel", wish, api.Wished)
+        body = {"from": list(start)} if start else None
+        return self._session.post(f"/graphs/{segment(graph)}/cancel", body, api.Wished)
 
     def rerun_graph(self, graph: str) -> api.Wished:
         """Rerun everything that failed in a graph, with what it blocked."""
@@ -272,8 +272,8 @@ class Client:
 
         The new graph is the `subject` of the answer. Repeated with the same key, it is the same graph.
         """
-        wish = {"from": list(start)}
-        return self._session.post(f"/graphs/{segment(graph)}/rerun", wish, api.Wished, key=key)
+        body = {"from": list(start)}
+        return self._session.post(f"/graphs/{segment(graph)}/rerun", body, api.Wished, key=key)
 
     def why_graph(self, graph: str) -> "WhyGraphView":
         """Explain what holds up a graph."""
@@ -346,8 +346,8 @@ class Client:
 
     def approve(self, task: str, *, approved: bool = True, comment: str = "") -> api.Decided:
         """Decide an approval; `Refused` says what was decided before."""
-        wish = {"approved": approved, "comment": comment or None}
-        return self._session.post(f"{self._task(task)}/approve", wish, api.Decided)
+        body = {"approved": approved, "comment": comment or None}
+        return self._session.post(f"{self._task(task)}/approve", body, api.Decided)
 
     # For running tasks; other callers must name a task.
 
@@ -384,8 +384,8 @@ class Client:
             return f"/tasks/{segment(named)}"
         found = next(self.tasks(graph, label=label, limit=1), None) if label else None
         if found is None:
-            said = f"graph {graph} has no task {label!r}"
-            raise NotFound(api.Problem("about:blank", "Not found", 404, said, "not_found"))
+            message = f"graph {graph} has no task {label!r}"
+            raise NotFound(api.Problem("about:blank", "Not found", 404, message, "not_found"))
         return f"/tasks/{segment(found.id)}"
 
     # Bots and pools.
@@ -463,10 +463,10 @@ class Client:
         expires_in_ms: int | None = None,
     ) -> api.NewToken:
         """Make a token of kind `user`, `bot` or `enrolment`; only this answer contains its secret."""
-        wish = {"kind": kind, "name": name, "pool": pool, "scopes": list(scopes), "expires_in_ms": expires_in_ms}
-        told = {field: value for field, value in wish.items() if value not in (None, [])}
+        body = {"kind": kind, "name": name, "pool": pool, "scopes": list(scopes), "expires_in_ms": expires_in_ms}
+        fields = {field: value for field, value in body.items() if value not in (None, [])}
         # The secret is answered once, so a repetition could not return it.
-        return self._session.post("/tokens", told, api.NewToken, repeatable=False)
+        return self._session.post("/tokens", fields, api.NewToken, repeatable=False)
 
     def tokens(self, *, limit: int | None = None) -> Iterator[api.TokenView]:
         """Yield tokens without their secrets, read page by page."""

@@ -27,11 +27,11 @@ class ProfileWarning(UserWarning):
     """A profile or project file has a part that is ignored, or can be read by other users."""
 
 
-def warn(said: str) -> None:
+def warn(message: str) -> None:
     """Report as a Python warning."""
     import warnings  # noqa: PLC0415 - slow to load
 
-    warnings.warn(said, ProfileWarning, stacklevel=2)
+    warnings.warn(message, ProfileWarning, stacklevel=2)
 
 
 #: Larger than any such file.
@@ -206,16 +206,16 @@ def _project_candidate(report: Report) -> _Candidate:
     file = project_file(report)
     if file is None:
         return _Candidate(Sourced(None, ""), Sourced(None, ""))
-    said = read_toml(file, report)
-    if "token" in said:
+    values = read_toml(file, report)
+    if "token" in values:
         report(f"{file}: a token in a project file is ignored; `taskyard login` stores it for you alone")
-    report_unknown_keys(file, {key: value for key, value in said.items() if key != "token"}, PROJECT_KEYS, report)
-    url, profile = (Sourced(text_or_none(said.get(key)), str(file)) for key in ("url", "profile"))
+    report_unknown_keys(file, {key: value for key, value in values.items() if key != "token"}, PROJECT_KEYS, report)
+    url, profile = (Sourced(text_or_none(values.get(key)), str(file)) for key in ("url", "profile"))
     return _Candidate(url, profile, untrusted=True)
 
 
 def _profile_named(stored: ProfileFile, name: Sourced) -> Profile:
-    assert name.value is not None, "somebody named it"
+    assert name.value is not None, "a candidate named it"
     if name.value not in stored.profiles:
         from taskyard.wire.close_match import unknown_name  # noqa: PLC0415 - loaded only after a mistake
 
@@ -289,16 +289,16 @@ def folder(variable: str, below_home: str) -> Path:
 
 def read_profiles(report: Report = warn) -> ProfileFile:
     """Read the file; a file that is missing or cannot be read counts as empty."""
-    said = read_toml(path(), report)
-    report_unknown_keys(path(), said, KEYS, report)
-    tables = said.get("profiles")
+    values = read_toml(path(), report)
+    report_unknown_keys(path(), values, KEYS, report)
+    tables = values.get("profiles")
     profiles = {
         name: _profile(name, table, report) for name, table in (tables if isinstance(tables, dict) else {}).items()
         if isinstance(table, dict) and text_or_none(table.get("url"))
     }  # fmt: skip
     if any(one.token for one in profiles.values()):
         _report_if_readable_by_others(path(), report)
-    return ProfileFile(text_or_none(said.get("profile")), profiles)
+    return ProfileFile(text_or_none(values.get("profile")), profiles)
 
 
 def read_toml(file: Path, report: Report) -> dict[str, Any]:
@@ -320,9 +320,9 @@ def read_toml(file: Path, report: Report) -> dict[str, Any]:
         return {}
 
 
-def report_unknown_keys(file: Path, said: Mapping[str, Any], known: Mapping[str, str], report: Report) -> None:
+def report_unknown_keys(file: Path, values: Mapping[str, Any], known: Mapping[str, str], report: Report) -> None:
     """Report unknown keys, with a suggestion."""
-    unknown = [key for key in said if key not in known]
+    unknown = [key for key in values if key not in known]
     if unknown:
         from taskyard.wire.close_match import unknown_name  # noqa: PLC0415 - loaded only after a mistake
 

@@ -107,9 +107,9 @@ class ApiSession:
     ) -> HttpResponse:
         import msgspec  # noqa: PLC0415 - slow to load
 
-        written = b"{}" if body is None and method == "POST" else msgspec.json.encode(body)
-        told = {"content-type": "application/json", **(headers or {})}
-        return self._send(HttpRequest(method, ROOT + path, written, told, repeatable))
+        encoded = b"{}" if body is None and method == "POST" else msgspec.json.encode(body)
+        all_headers = {"content-type": "application/json", **(headers or {})}
+        return self._send(HttpRequest(method, ROOT + path, encoded, all_headers, repeatable))
 
     def _send(self, request: HttpRequest) -> HttpResponse:
         return self._check_status(self._transport.ask(request))
@@ -145,8 +145,8 @@ def segment(name: str) -> str:
 
 
 def _query_string(query: Query | None) -> str:
-    told: dict[str, Any] = {name: _query_value(value) for name, value in (query or {}).items() if value is not None}
-    return f"?{urlencode(told, doseq=True)}" if told else ""
+    pairs: dict[str, Any] = {name: _query_value(value) for name, value in (query or {}).items() if value is not None}
+    return f"?{urlencode(pairs, doseq=True)}" if pairs else ""
 
 
 def _query_value(value: str | int | bool | list[str] | None) -> object:

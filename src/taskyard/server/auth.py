@@ -114,6 +114,9 @@ class Denial:
     actor: str = ""
 
 
+_BAD_TOKEN: Final = Denial(401, "bad_token", "this is not a token of this server")
+
+
 @dataclass(frozen=True, slots=True)
 class BotGrant:
     """A bot that is accepted, with its pool."""
@@ -133,12 +136,16 @@ class Auth:
     """Authenticates callers by their tokens."""
 
     def __init__(
-        self, engine: Engine, signer: RunTokenSigner, enabled: bool = True, tick: Callable[[], float] = time.monotonic
+        self,
+        engine: Engine,
+        signer: RunTokenSigner,
+        enabled: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
         self._signer = signer
         self.enabled = enabled
-        self._tick = tick
+        self._monotonic = monotonic
         self._known: dict[bytes, _Known] = {}
         #: Called with the id of each token that this server revokes.
         self.on_revoke: list[Callable[[str], None]] = []
@@ -172,7 +179,7 @@ class Auth:
         if not self.enabled:
             return None if text.startswith(RUN_PREFIX) else ANONYMOUS
         known = self._known.get(_key(text))
-        if known is None or known.until < self._tick() or not tokens.is_valid(known.row, self._engine.clock.now()):
+        if known is None or known.until < self._monotonic() or not tokens.is_valid(known.row, self._engine.clock.now()):
             return None
         return known.caller
 
@@ -183,20 +190,20 @@ class Auth:
             tell(id)
 
     def _look_up(self, text: str) -> Caller | Denial:
-        spoken = tokens.parse(text) if len(text) <= TOKEN_MAX else None
-        if spoken is None:
-            return _BAD
+        parts = tokens.parse(text) if len(text) <= TOKEN_MAX else None
+        if parts is None:
+            return _BAD_TOKEN
         with outages(), self._engine.store.read() as repo:
-            row = repo.tokens.find([spoken.id]).get(spoken.id)
+            row = repo.tokens.find([parts.id]).get(parts.id)
             self._signer.set_keys(repo.tokens.signing_keys())  # another server may have changed the key
-        if row is None or not tokens.has_secret(spoken, row):
-            return _BAD
+        if row is None or not tokens.has_secret(parts, row):
+            return _BAD_TOKEN
         if not tokens.is_valid(row, self._engine.clock.now()):
             return Denial(401, "bad_token", "this token is revoked or expired", _actor(row))
         caller = Caller(_actor(row), row.kind, tokens.rights(row), row.id, row.pool)
         if len(self._known) >= CACHED_TOKENS_MAX:
             self._known = {}
-        self._known[_key(text)] = _Known(row, caller, self._tick() + CACHE_S)
+        self._known[_key(text)] = _Known(row, caller, self._monotonic() + CACHE_S)
         return caller
 
     def _authenticate_run(self, text: str) -> Caller | Denial:
@@ -219,9 +226,6 @@ class Auth:
             pools = repo.graphs.pools_of([record.graph])[record.graph]
         is_its_own = record.life.attempt == token.attempt and record.fence == token.fence
         return RunScope(token, record.graph, pools, submitter) if is_its_own else None
-
-
-_BAD: Final = Denial(401, "bad_token", "this is not a token of this server")
 
 
 def _key(text: str) -> bytes:
@@ -283,23 +287,21 @@ def _clean(text: str) -> str:
 
 #: Values of Sec-Fetch-Site for requests that no page of another site has made.
 _SAME_SITE: Final = frozenset({"", "same-origin", "none"})
+_ORIGIN_HEADERS: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
 
 
 def cross_site_fault(scope: Scope) -> str | None:
     """Say why a request may come from a page of another site; None if it does not."""
-    said = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _ORIGIN_HEADERS}
-    host, origin = said.get(b"host", ""), said.get(b"origin")
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _ORIGIN_HEADERS}
+    host, origin = headers.get(b"host", ""), headers.get(b"origin")
     # The page's site may use a DNS name that resolves to this machine, so only loopback names and addresses count.
     if host and not is_loopback(_name(host)):
         return "the Host header does not name this machine: use 127.0.0.1 or localhost"
     if origin is not None and origin.partition("://")[2] != host:
         return "it comes from a page of another origin"
-    if said.get(b"sec-fetch-site", "") not in _SAME_SITE:
+    if headers.get(b"sec-fetch-site", "") not in _SAME_SITE:
         return "it comes from a page of another site"
     return None
-
-
-_ORIGIN_HEADERS: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
 
 
 def _name(host: str) -> str:

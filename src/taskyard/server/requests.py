@@ -48,13 +48,13 @@ _YAML: Final = ("application/yaml", "application/x-yaml", "text/yaml")
 class BodyBudget:
     """Limits the memory for request bodies that are arriving. Only the thread of the event loop uses it."""
 
-    def __init__(self, most: int = BODIES_BYTES_MAX) -> None:
-        self._most = most
+    def __init__(self, size_max: int = BODIES_BYTES_MAX) -> None:
+        self._size_max = size_max
         self._held = 0
 
     def acquire(self, size: int) -> None:
         """Reserve memory, or refuse the request."""
-        if self._held + size > self._most:
+        if self._held + size > self._size_max:
             retry = {"Retry-After": str(RETRY_OVERLOADED_S)}
             raise refused(429, "overloaded", "too much data is being sent at once", headers=retry)
         self._held += size
@@ -78,17 +78,17 @@ async def open_document(request: Request, find_faults: FindFaults | None = None)
 
 
 @asynccontextmanager
-async def open_body(request: Request, most: int) -> AsyncIterator[bytes]:
+async def open_body(request: Request, size_max: int) -> AsyncIterator[bytes]:
     """Read a body of limited size, and keep its memory reserved until the context ends."""
     if request.headers.get("content-encoding", _PLAIN).strip().lower() != _PLAIN:
         raise refused(415, "unsupported", "compressed bodies are not supported: leave out Content-Encoding")
-    said = request.headers.get("content-length", "")
-    if said.isdecimal() and (len(said) > 12 or int(said) > most):
-        raise _too_large(most)
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and (len(declared) > 12 or int(declared) > size_max):
+        raise _too_large(size_max)
     body_budget: BodyBudget = request.app.state.context.body_budget
     body = bytearray()
     try:
-        await _receive(request, body_budget, body, most)
+        await _receive(request, body_budget, body, size_max)
         yield bytes(body)
     finally:
         body_budget.release(len(body))
@@ -100,18 +100,18 @@ def check_content_type(request: Request, kinds: Collection[str]) -> None:
         raise refused(415, "unsupported", f"bodies of type {kind} are not supported here: send {' or '.join(kinds)}")
 
 
-async def read_body(request: Request, most: int) -> bytes:
+async def read_body(request: Request, size_max: int) -> bytes:
     """Read a body of limited size."""
-    async with open_body(request, most) as body:
+    async with open_body(request, size_max) as body:
         return body
 
 
 async def read_document(
-    request: Request, find_faults: FindFaults | None = None, most: int = DOCUMENT_BYTES_MAX
+    request: Request, find_faults: FindFaults | None = None, size_max: int = DOCUMENT_BYTES_MAX
 ) -> object:
     """Read a body as JSON, or as YAML if its Content-Type says so."""
     check_content_type(request, (_JSON, *_YAML))
-    return await _read(request, await read_body(request, most), find_faults)
+    return await _read(request, await read_body(request, size_max), find_faults)
 
 
 async def read_object(request: Request, *, optional: bool = False) -> dict[str, Any]:
@@ -126,14 +126,14 @@ async def read_object(request: Request, *, optional: bool = False) -> dict[str, 
     return found
 
 
-async def _receive(request: Request, body_budget: BodyBudget, body: bytearray, most: int) -> None:
+async def _receive(request: Request, body_budget: BodyBudget, body: bytearray, size_max: int) -> None:
     try:
         async with asyncio.timeout(BODY_READ_MAX_S):
             async for piece in request.stream():
                 body_budget.acquire(len(piece))
                 body += piece
-                if len(body) > most:
-                    raise _too_large(most)
+                if len(body) > size_max:
+                    raise _too_large(size_max)
     except TimeoutError:
         raise refused(408, "too_slow", f"the body did not arrive within {BODY_READ_MAX_S} seconds") from None
 
@@ -170,8 +170,8 @@ def _kind(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _too_large(most: int) -> RequestRefused:
-    return refused(413, "too_large", f"the body is larger than {most} bytes")
+def _too_large(size_max: int) -> RequestRefused:
+    return refused(413, "too_large", f"the body is larger than {size_max} bytes")
 
 
 def decode_text(body: bytes) -> str:
@@ -189,27 +189,27 @@ def decode_text(body: bytes) -> str:
 
 
 T = TypeVar("T")
-_UNSAID = object()
+_MISSING = object()
 
 
 class Fields:
     """Reads the fields of one JSON object, collects every fault, and raises them together in `check`."""
 
-    def __init__(self, said: dict[str, Any]) -> None:
-        self._said = dict(said)
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = dict(values)
         self._known: list[str] = []
         self._faults = Faults()
 
     def has(self, name: str) -> bool:
         """Tell whether a field is present."""
-        return name in self._said
+        return name in self._values
 
     def is_given(self, name: str) -> bool:
         """Tell whether a field is present and not null; a null field is dropped."""
-        if self._said.get(name, _UNSAID) is None:
-            del self._said[name]
+        if self._values.get(name, _MISSING) is None:
+            del self._values[name]
         self._known.append(name)
-        return name in self._said
+        return name in self._values
 
     def flag(self, name: str, default: bool) -> bool:
         """Read true or false."""
@@ -252,7 +252,7 @@ class Fields:
 
     def check(self) -> None:
         """Refuse the object if anything in it is wrong."""
-        for name in self._said:
+        for name in self._values:
             if name not in self._known:
                 self._faults.add((name,), f"unknown field{self._faults.meant(name, self._known)}")
         if listed := self._faults.listed():
@@ -261,8 +261,8 @@ class Fields:
 
     def _read(self, name: str, default: T, takes: str, fits: Callable[[Any], bool]) -> T:
         self._known.append(name)
-        value = self._said.get(name, _UNSAID)
-        if value is _UNSAID:
+        value = self._values.get(name, _MISSING)
+        if value is _MISSING:
             return default
         if not fits(value):
             self._faults.wrong((name,), takes, value)

@@ -47,7 +47,7 @@ class _Uvicorn(uvicorn.Server):
     """Uvicorn that reports when it is ready, answers waiting requests before it stops, and then returns."""
 
     def __init__(self, app: App, ready: Callable[[], None]) -> None:
-        self._desk = app.context
+        self._context = app.context
         self._ready = ready
         settings = app.context.settings
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -86,7 +86,7 @@ class _Uvicorn(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._desk.close()
+        self._context.close()
         await super().shutdown(sockets)
 
     @contextmanager

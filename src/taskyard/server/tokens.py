@@ -138,18 +138,18 @@ class TokenSpec:
     life_ms: int | None = None  # None: it never expires
 
 
-def new_token(wish: TokenSpec, now: Millis) -> tuple[str, TokenRow]:
+def new_token(spec: TokenSpec, now: Millis) -> tuple[str, TokenRow]:
     """Make a random token: its text, which is shown once, and the row to store."""
-    return token_from_bytes(wish, now, secrets.token_bytes(16), secrets.token_bytes(32))
+    return token_from_bytes(spec, now, secrets.token_bytes(16), secrets.token_bytes(32))
 
 
-def token_from_bytes(wish: TokenSpec, now: Millis, named: bytes, secret_bytes: bytes) -> tuple[str, TokenRow]:
+def token_from_bytes(spec: TokenSpec, now: Millis, id_bytes: bytes, secret_bytes: bytes) -> tuple[str, TokenRow]:
     """Make a token with given bytes for its id and secret."""
-    id, secret = _spelled(ID_DIGITS, named[:16]), _spelled(SECRET_DIGITS, secret_bytes)
-    scopes = msgspec.json.encode(wish.scopes).decode()
-    over = None if wish.life_ms is None else now + wish.life_ms
-    row = TokenRow(id, wish.kind, wish.name, digest(secret), scopes, wish.pool, now, over, None)
-    return f"ty_{_SPELLED[wish.kind]}_{id}_{secret}", row
+    id, secret = _spelled(ID_DIGITS, id_bytes[:16]), _spelled(SECRET_DIGITS, secret_bytes)
+    scopes = msgspec.json.encode(spec.scopes).decode()
+    expires_ms = None if spec.life_ms is None else now + spec.life_ms
+    row = TokenRow(id, spec.kind, spec.name, digest(secret), scopes, spec.pool, now, expires_ms, None)
+    return f"ty_{_SPELLED[spec.kind]}_{id}_{secret}", row
 
 
 def successor(old: TokenRow, fresh: TokenRow) -> TokenRow:
@@ -176,10 +176,10 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def has_secret(spoken: TokenParts, row: TokenRow) -> bool:
+def has_secret(parts: TokenParts, row: TokenRow) -> bool:
     """Tell whether a token's text has the right secret and kind."""
-    same = compare_digest(digest(spoken.secret), row.digest)
-    return same and _SPELLED[row.kind] == spoken.kind
+    same = compare_digest(digest(parts.secret), row.digest)
+    return same and _SPELLED[row.kind] == parts.kind
 
 
 def is_valid(row: TokenRow, now: Millis) -> bool:
@@ -257,8 +257,8 @@ class RunTokenSigner:
 
     def sign(self, task: int, attempt: int, fence: int) -> str:
         """Return the token of one attempt."""
-        said = f"ty_run_{task:016x}_{attempt}_{fence}"
-        return f"{said}_{_mac(self._keys[0], said)}"
+        signed = f"ty_run_{task:016x}_{attempt}_{fence}"
+        return f"{signed}_{_mac(self._keys[0], signed)}"
 
     def derive(self, text: str) -> bytes:
         """Derive a secret of 32 bytes from a text and the first key."""
@@ -269,11 +269,11 @@ class RunTokenSigner:
         found = _RUN_TOKEN_TEXT.fullmatch(text)
         if found is None:
             return None
-        said = text[: -MAC_DIGITS - 1]
-        if not any(compare_digest(_mac(key, said), found[4]) for key in self._keys):
+        signed = text[: -MAC_DIGITS - 1]
+        if not any(compare_digest(_mac(key, signed), found[4]) for key in self._keys):
             return None
         return RunToken(int(found[1], 16), int(found[2]), int(found[3]))
 
 
-def _mac(key: bytes, said: str) -> str:
-    return hmac(key, said.encode(), "sha256").hex()[:MAC_DIGITS]
+def _mac(key: bytes, signed: str) -> str:
+    return hmac(key, signed.encode(), "sha256").hex()[:MAC_DIGITS]

@@ -48,7 +48,7 @@ class UserApi(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document; it is made once, because routes never change."""
         if self.openapi_schema is None:
-            self.openapi_schema = openapi.described(self, self.version)
+            self.openapi_schema = openapi.describe(self, self.version)
         return self.openapi_schema
 
 

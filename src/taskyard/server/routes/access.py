@@ -75,14 +75,18 @@ _ENROL = body(
 async def make_token(request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
     """Make a token. Its text is returned only now, and to a repetition with the same key. Needs `admin`."""
     context.require_admin(caller, "make a token")
-    wish = _wish(Fields(await requests.read_object(request)))
-    named = caller_key(caller, key)
-    text, row = _new_token(context, wish, named)
+    spec = _token_spec(Fields(await requests.read_object(request)))
+    scoped_key = caller_key(caller, key)
+    text, row = _new_token(context, spec, scoped_key)
 
     def act(transaction: Transaction) -> TokenRow | Refusal | None:
         again = lambda _: transaction.repo.tokens.find([row.id]).get(row.id)  # noqa: E731
         return run_once(
-            transaction, named, ("make_token", asdict(wish)), lambda _: _make(transaction, row, caller.actor), again
+            transaction,
+            scoped_key,
+            ("make_token", asdict(spec)),
+            lambda _: _make(transaction, row, caller.actor),
+            again,
         )
 
     return _token_reply(text, row, await asyncio.to_thread(context.engine.transact, act))
@@ -105,12 +109,14 @@ async def revoke_token(token_id: str, context: Context, caller: CurrentCaller, k
     """Revoke a token at once. Needs `admin`."""
     context.require_admin(caller, "revoke a token")
     _check_id(token_id)
-    named = caller_key(caller, key)
+    scoped_key = caller_key(caller, key)
 
     def act(transaction: Transaction) -> TokenRow | Refusal | None:
         again = lambda _: transaction.repo.tokens.find([token_id]).get(token_id)  # noqa: E731
-        wish = ("revoke_token", token_id)
-        return run_once(transaction, named, wish, lambda _: _revoke(transaction, token_id, caller.actor), again)
+        operation = ("revoke_token", token_id)
+        return run_once(
+            transaction, scoped_key, operation, lambda _: _revoke(transaction, token_id, caller.actor), again
+        )
 
     row = await asyncio.to_thread(context.engine.transact, act)
     context.auth.forget(token_id)
@@ -123,23 +129,27 @@ async def rotate_token(
 ) -> Response:
     """Make a token with the same scopes, and end the old one, at once or some time later. Needs `admin`."""
     context.require_admin(caller, "rotate a token")
-    said = Fields(await requests.read_object(request, optional=True))
-    keep_ms = said.number("keep_ms", 0, 0, KEEP_MAX_MS) or 0
-    said.check()
+    fields = Fields(await requests.read_object(request, optional=True))
+    keep_ms = fields.number("keep_ms", 0, 0, KEEP_MAX_MS) or 0
+    fields.check()
     _check_id(token_id)
-    named = caller_key(caller, key)
-    text, fresh = _new_token(context, tokens.TokenSpec(tokens.USER, ""), named)
+    scoped_key = caller_key(caller, key)
+    text, new = _new_token(context, tokens.TokenSpec(tokens.USER, ""), scoped_key)
 
     def act(transaction: Transaction) -> TokenRow | Refusal | None:
-        again = lambda _: transaction.repo.tokens.find([fresh.id]).get(fresh.id)  # noqa: E731
-        wish = ("rotate_token", token_id, keep_ms)
+        again = lambda _: transaction.repo.tokens.find([new.id]).get(new.id)  # noqa: E731
+        operation = ("rotate_token", token_id, keep_ms)
         return run_once(
-            transaction, named, wish, lambda _: _rotate(transaction, token_id, fresh, keep_ms, caller.actor), again
+            transaction,
+            scoped_key,
+            operation,
+            lambda _: _rotate(transaction, token_id, new, keep_ms, caller.actor),
+            again,
         )
 
     row = _found_token(await asyncio.to_thread(context.engine.transact, act), token_id)
     context.auth.forget(token_id)
-    return _token_reply(tokens.with_kind(text, row.kind), fresh, row)
+    return _token_reply(tokens.with_kind(text, row.kind), new, row)
 
 
 @routes.post("/run-key/rotate", response_model=api.RunKey, openapi_extra=_RUN_KEY)
@@ -152,15 +162,17 @@ async def rotate_run_key(
     false they end at once. Other servers of the same database follow within some seconds.
     """
     context.require_admin(caller, "rotate the key of run tokens")
-    said = Fields(await requests.read_object(request, optional=True))
-    keep = said.flag("keep", True)
-    said.check()
-    named, fresh = caller_key(caller, key), secrets.token_bytes(KEY_BYTES)
+    fields = Fields(await requests.read_object(request, optional=True))
+    keep = fields.flag("keep", True)
+    fields.check()
+    scoped_key, new = caller_key(caller, key), secrets.token_bytes(KEY_BYTES)
 
     def act(transaction: Transaction) -> list[bytes] | Refusal:
         again = lambda _: transaction.repo.tokens.signing_keys()  # noqa: E731
-        wish = ("rotate_run_key", keep)
-        return run_once(transaction, named, wish, lambda _: _change_key(transaction, fresh, keep, caller.actor), again)
+        operation = ("rotate_run_key", keep)
+        return run_once(
+            transaction, scoped_key, operation, lambda _: _change_key(transaction, new, keep, caller.actor), again
+        )
 
     context.signer.set_keys(unwrap(await asyncio.to_thread(context.engine.transact, act)))
     return reply(api.RunKey(keep))
@@ -174,15 +186,15 @@ async def enrol(request: Request, context: Context, caller: CurrentCaller, key: 
     """
     if caller.kind != tokens.ENROLMENT or caller.pool is None:
         raise context.deny(missing_scope(caller, "of an enrolment token"), "enrol a bot")
-    said = Fields(await requests.read_object(request, optional=True))
-    name = said.name("name", "bot", TOKEN_NAME_MAX)
-    said.check()
-    wish, now = tokens.TokenSpec(tokens.BOT, name, (), caller.pool), context.engine.clock.now()
+    fields = Fields(await requests.read_object(request, optional=True))
+    name = fields.name("name", "bot", TOKEN_NAME_MAX)
+    fields.check()
+    spec, now = tokens.TokenSpec(tokens.BOT, name, (), caller.pool), context.engine.clock.now()
     # The id of the bot's token follows from the enrolment token, so that there is one for each. Its secret follows from
     # the key that the bot has chosen, so that only the same bot can get it again.
-    named = hashlib.sha256(f"enrolled by {caller.id}".encode()).digest()
+    id_bytes = hashlib.sha256(f"enrolled by {caller.id}".encode()).digest()
     secret = context.signer.derive(f"enrol {caller_key(caller, key)}") if key else secrets.token_bytes(32)
-    text, row = tokens.token_from_bytes(wish, now, named, secret)
+    text, row = tokens.token_from_bytes(spec, now, id_bytes, secret)
     first = await asyncio.to_thread(context.engine.transact, lambda transaction: _make(transaction, row, caller.actor))
     if first.digest != row.digest:
         text = "this enrolment token was used by another bot: ask for a new one"
@@ -204,29 +216,29 @@ def _check_id(text: str) -> None:
         raise not_found("token", text)
 
 
-def _wish(said: Fields) -> tokens.TokenSpec:
-    kind = said.choice("kind", tokens.USER, tokens.KINDS)
-    name = said.name("name", "", TOKEN_NAME_MAX)
-    scopes = said.names("scopes", SCOPES_MAX, scope_fault)
-    pool = said.name("pool", DEFAULT_POOL, DIMENSION_VALUE_MAX) if said.is_given("pool") else None
-    span = said.number("expires_in_ms", None, 1, LIFE_MAX_MS)
+def _token_spec(fields: Fields) -> tokens.TokenSpec:
+    kind = fields.choice("kind", tokens.USER, tokens.KINDS)
+    name = fields.name("name", "", TOKEN_NAME_MAX)
+    scopes = fields.names("scopes", SCOPES_MAX, scope_fault)
+    pool = fields.name("pool", DEFAULT_POOL, DIMENSION_VALUE_MAX) if fields.is_given("pool") else None
+    span = fields.number("expires_in_ms", None, 1, LIFE_MAX_MS)
     if kind == tokens.USER and pool is not None:
-        said.add_fault("pool", "is for bots; give a user scopes")
+        fields.add_fault("pool", "is for bots; give a user scopes")
     if kind != tokens.USER and scopes:
-        said.add_fault("scopes", f"are for users; a token of kind {kind} has a pool")
-    said.check()
+        fields.add_fault("scopes", f"are for users; a token of kind {kind} has a pool")
+    fields.check()
     if kind != tokens.USER:
         pool = pool or DEFAULT_POOL
     return tokens.TokenSpec(kind, name, scopes, pool, span)
 
 
-def _new_token(context: AppContext, wish: tokens.TokenSpec, named: str) -> tuple[str, TokenRow]:
+def _new_token(context: AppContext, spec: tokens.TokenSpec, scoped_key: str) -> tuple[str, TokenRow]:
     """Make a token; the same key gives the same token, until the key of run tokens is rotated."""
     now = context.engine.clock.now()
-    if not named:
-        return tokens.new_token(wish, now)
-    id = hashlib.sha256(f"token of {named}".encode()).digest()
-    return tokens.token_from_bytes(wish, now, id, context.signer.derive(f"token {named}"))
+    if not scoped_key:
+        return tokens.new_token(spec, now)
+    id = hashlib.sha256(f"token of {scoped_key}".encode()).digest()
+    return tokens.token_from_bytes(spec, now, id, context.signer.derive(f"token {scoped_key}"))
 
 
 def _token_reply(text: str, row: TokenRow, kept: TokenRow | Refusal | None) -> Response:
@@ -258,24 +270,24 @@ def _revoke(transaction: Transaction, id: str, actor: str) -> TokenRow | Refusal
     return access.find([id]).get(id)
 
 
-def _rotate(transaction: Transaction, id: str, fresh: TokenRow, keep_ms: int, actor: str) -> TokenRow | Refusal | None:
+def _rotate(transaction: Transaction, id: str, new: TokenRow, keep_ms: int, actor: str) -> TokenRow | Refusal | None:
     """Make a token with the rights of another one, and end that one."""
     access = transaction.repo.tokens
-    found = access.find([id, fresh.id])
-    if fresh.id in found:  # this ran before, and the answer was lost
-        return found[fresh.id]
+    found = access.find([id, new.id])
+    if new.id in found:  # this ran before, and the answer was lost
+        return found[new.id]
     old = found.get(id)
     if old is None:
         return None
     if not tokens.is_valid(old, transaction.now):
         return Refusal(Code.CONFLICT, "this token is revoked or expired: make a new one")
-    access.add(tokens.columns([tokens.successor(old, fresh)]))
+    access.add(tokens.columns([tokens.successor(old, new)]))
     if keep_ms:
         access.expire(id, transaction.now + keep_ms)
     else:
         access.revoke(id, transaction.now)
-    transaction.audit(actor, "rotate_token", NO_SUBJECT, f"{id} is followed by {fresh.id}")
-    return access.find([fresh.id])[fresh.id]
+    transaction.audit(actor, "rotate_token", NO_SUBJECT, f"{id} is followed by {new.id}")
+    return access.find([new.id])[new.id]
 
 
 def _change_key(transaction: Transaction, key: bytes, keep: bool, actor: str) -> list[bytes]:

@@ -49,10 +49,10 @@ async def approve_task(
 
     An approval that is not requested yet, or is decided already, is refused with 409 and the reason.
     """
-    said = Fields(await requests.read_object(request, optional=True))
-    approved, comment = said.flag("approved", True), said.text("comment", None, COMMENT_MAX) or ""
-    said.check()
+    fields = Fields(await requests.read_object(request, optional=True))
+    approved, comment = fields.flag("approved", True), fields.text("comment", None, COMMENT_MAX) or ""
+    fields.check()
     task = await context.read_task(caller, APPROVE, task_id, lambda _, one: one.id)
-    wish = Approve(task, approved, comment, caller.actor, caller_key(caller, key))
-    answer = unwrap(await context.async_engine.approve(wish))
+    command = Approve(task, approved, comment, caller.actor, caller_key(caller, key))
+    answer = unwrap(await context.async_engine.approve(command))
     return reply(api.Decided(text_of(Key(answer.task)), approved, answer.state.text))

@@ -99,17 +99,21 @@ async def set_bot(
     bot_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
     """Change a bot's settings: quarantine, maintenance, drain, terminate. Needs `admin` of its pool."""
-    said = Fields(await requests.read_object(request))
-    settings: dict[str, Any] = {name: said.text(name, None) for name in ("quarantined", "maintenance")}
-    settings |= {name: said.flag(name, False) for name in ("draining", "terminated")}
-    said.check()
+    fields = Fields(await requests.read_object(request))
+    settings: dict[str, Any] = {name: fields.text(name, None) for name in ("quarantined", "maintenance")}
+    settings |= {name: fields.flag(name, False) for name in ("draining", "terminated")}
+    fields.check()
     await _bot(context, caller, ADMIN, bot_id)
-    news = {name: value for name, value in settings.items() if said.has(name)}
-    named, wish = caller_key(caller, key), ("set_bot", bot_id, news)
+    changes = {name: value for name, value in settings.items() if fields.has(name)}
+    scoped_key, operation = caller_key(caller, key), ("set_bot", bot_id, changes)
 
     def act(transaction: Transaction) -> Refusal | None:
         return run_once(
-            transaction, named, wish, lambda _: _set(transaction, bot_id, news, caller.actor), lambda _: None
+            transaction,
+            scoped_key,
+            operation,
+            lambda _: _set(transaction, bot_id, changes, caller.actor),
+            lambda _: None,
         )
 
     unwrap(await asyncio.to_thread(context.engine.transact, act))
@@ -120,13 +124,13 @@ async def set_bot(
 async def free_bot(bot_id: str, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
     """Release the name of a terminated bot, so that any pool may enrol it. Needs `admin` of its pool."""
     await _bot(context, caller, ADMIN, bot_id)
-    named, wish = caller_key(caller, key), (bot_sessions.FREE, bot_id)
+    scoped_key, operation = caller_key(caller, key), (bot_sessions.FREE, bot_id)
 
     def act(transaction: Transaction) -> Refusal | None:
         return run_once(
             transaction,
-            named,
-            wish,
+            scoped_key,
+            operation,
             lambda _: bot_sessions.release_name(transaction, bot_id, caller.actor),
             lambda _: None,
         )
@@ -163,22 +167,22 @@ async def set_pool(
     name: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
     """Create a pool, or change its capacity; fields that are left out stay as they are. Needs `admin` of it."""
-    told = await requests.read_object(request, optional=True)
-    said = Fields(told)
+    sent = await requests.read_object(request, optional=True)
+    fields = Fields(sent)
     known = {pool.name: pool for pool in await context.read(lambda repo: repo.admission.pools())}
-    capacity, from_bots = _wanted(said, known.get(name))
-    said.check()
+    capacity, from_bots = _wanted(fields, known.get(name))
+    fields.check()
     if fault := name_fault(name, NAME_MAX):
         raise invalid_field(fault, "name")
     context.require(caller, ADMIN, frozenset({name}), f"set pool {name}")
-    named = caller_key(caller, key)
+    scoped_key = caller_key(caller, key)
 
     def act(transaction: Transaction) -> bool | Refusal:
         # Fields that are left out take the pool's current values, so the request is compared as it was sent.
         return run_once(
             transaction,
-            named,
-            ("set_pool", name, told),
+            scoped_key,
+            ("set_pool", name, sent),
             lambda _: describe.set_pool(transaction, name, capacity, from_bots, caller.actor),
             lambda _: False,
         )
@@ -188,11 +192,11 @@ async def set_pool(
     return reply(next(pool for pool in found if pool.name == name))
 
 
-def _wanted(said: Fields, before: PoolRow | None) -> tuple[int | None, bool]:
+def _wanted(fields: Fields, before: PoolRow | None) -> tuple[int | None, bool]:
     """Read the capacity of a pool: either a number or the slots of its bots."""
-    from_bots = said.flag("from_bots", before is not None and before.from_bots and not said.has("capacity"))
+    from_bots = fields.flag("from_bots", before is not None and before.from_bots and not fields.has("capacity"))
     stays = before.capacity if before is not None and not from_bots else None
-    return said.number("capacity", stays, 0, NUMBER_MAX), from_bots
+    return fields.number("capacity", stays, 0, NUMBER_MAX), from_bots
 
 
 async def _bot(context: AppContext, caller: Caller, right: str, bot_id: str) -> api.BotView:
@@ -207,22 +211,24 @@ async def _bot(context: AppContext, caller: Caller, right: str, bot_id: str) -> 
     return found
 
 
-def _set(transaction: Transaction, bot: str, news: dict[str, Any], actor: str) -> None:
+def _set(transaction: Transaction, bot: str, changes: dict[str, Any], actor: str) -> None:
     """Store an admin's settings of a bot; the next admission pass looks at all bots again."""
-    before = dict(zip(("quarantined", "maintenance", "draining", "terminated"), _said(transaction, bot), strict=True))
-    after = before | news
+    before = dict(
+        zip(("quarantined", "maintenance", "draining", "terminated"), _settings_of(transaction, bot), strict=True)
+    )
+    after = before | changes
     if after == before:
         return
     row = (bot, after["quarantined"], after["maintenance"], int(after["draining"]), int(after["terminated"]))
     transaction.repo.bots.set_settings([row])
-    note = ", ".join(f"{name}: {value}" for name, value in news.items())
+    note = ", ".join(f"{name}: {value}" for name, value in changes.items())
     bot_sessions.record_event(transaction, [bot], "settings", note)
     transaction.audit(actor, "set_bot", NO_SUBJECT, f"{bot}: {note}")
     transaction.mark_bot_changed(bot)
     transaction.mark_dirty(None)
 
 
-def _said(transaction: Transaction, bot: str) -> tuple[str | None, str | None, bool, bool]:
+def _settings_of(transaction: Transaction, bot: str) -> tuple[str | None, str | None, bool, bool]:
     return transaction.repo.read.bot_settings(bot)
 
 

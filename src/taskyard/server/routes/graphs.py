@@ -104,7 +104,7 @@ async def extend_graph(
 ) -> Response:
     """Add tasks to a graph; those that it has already, with the same definition, are skipped. Needs `submit`."""
     await context.read_graph(caller, SUBMIT, graph_id, lambda _, graph: graph)
-    named = caller_key(caller, key)
+    scoped_key = caller_key(caller, key)
     async with (
         requests.open_document(request) as document,
         submit_permission(context, caller, f"extend graph {graph_id}") as may,
@@ -113,7 +113,7 @@ async def extend_graph(
         def store() -> tuple[Submitted, Mapping[str, str]]:
             who = {"actor": caller.actor, "submitter": caller.submitter}
             check_size(document, context.settings.tasks_max)
-            made = unwrap(context.engine.extend(graph_id, document, key=named, **who, may=may))
+            made = unwrap(context.engine.extend(graph_id, document, key=scoped_key, **who, may=may))
             return made, _names_by_label(context, made)
 
         return _submitted(*await asyncio.to_thread(store), 200)
@@ -229,8 +229,8 @@ async def cancel_graph(
         tasks = await _tasks_named(context, caller, graph, names)
     else:
         graph, tasks = await context.require_whole_graph(caller, CANCEL, graph_id), ()
-    wish = Cancel(graph=graph, tasks=tasks, actor=caller.actor, key=caller_key(caller, key))
-    return command_reply(await context.async_engine.cancel(wish))
+    command = Cancel(graph=graph, tasks=tasks, actor=caller.actor, key=caller_key(caller, key))
+    return command_reply(await context.async_engine.cancel(command))
 
 
 @routes.post("/graphs/{graph_id}/rerun", response_model=api.Wished, responses=_RENEWED, openapi_extra=_AGAIN)
@@ -247,8 +247,8 @@ async def rerun_graph(
         await context.read_graph(caller, READ, graph_id, lambda _, key: key)
         return await _rerun_as_new_graph(context, caller, graph_id, names, caller_key(caller, key))
     graph = await context.require_whole_graph(caller, SUBMIT, graph_id)
-    wish = Rerun(graph=graph, actor=caller.actor, key=caller_key(caller, key))
-    return command_reply(await context.async_engine.rerun(wish))
+    command = Rerun(graph=graph, actor=caller.actor, key=caller_key(caller, key))
+    return command_reply(await context.async_engine.rerun(command))
 
 
 # Also for other routes.
@@ -335,13 +335,13 @@ async def submit_permission(context: AppContext, caller: Caller, what: str) -> A
 
 async def _labels(request: Request, other: str | None = None) -> tuple[str, ...]:
     """Read from which tasks on a command applies; none for the whole graph, or for what the field `other` says."""
-    said = Fields(await requests.read_object(request, optional=True))
-    names = said.names("from", LABELS_MAX, name_fault)
-    if said.has("from") and not names:
-        said.add_fault("from", "is empty: name a label, or leave it out")
-    if other is not None and said.flag(other, not names) is bool(names):
-        said.add_fault(other, "must be true, or from must name labels; not both")
-    said.check()
+    fields = Fields(await requests.read_object(request, optional=True))
+    names = fields.names("from", LABELS_MAX, name_fault)
+    if fields.has("from") and not names:
+        fields.add_fault("from", "is empty: name a label, or leave it out")
+    if other is not None and fields.flag(other, not names) is bool(names):
+        fields.add_fault(other, "must be true, or from must name labels; not both")
+    fields.check()
     return names
 
 

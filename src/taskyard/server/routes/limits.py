@@ -59,11 +59,11 @@ async def set_limit(
 ) -> Response:
     """Create a named limit, or change its size. Needs `admin`."""
     context.require_admin(caller, f"set limit {name}")
-    said = Fields(await requests.read_object(request))
-    total = said.number("total", None, 0, NUMBER_MAX) if said.is_given("total") else None
-    if not said.has("total"):
-        said.add_fault("total", f"is missing: an integer from 0 to {NUMBER_MAX}")
-    said.check()
+    fields = Fields(await requests.read_object(request))
+    total = fields.number("total", None, 0, NUMBER_MAX) if fields.is_given("total") else None
+    if not fields.has("total"):
+        fields.add_fault("total", f"is missing: an integer from 0 to {NUMBER_MAX}")
+    fields.check()
     if fault := name_fault(name, NAME_MAX):
         raise invalid_field(fault, "name")
     assert total is not None, "the fields were checked"
@@ -93,12 +93,14 @@ async def set_mutex(
 ) -> Response:
     """Set how long a task waits for its mutexes before no younger task may pass it at this key. Needs `admin`."""
     context.require_admin(caller, f"set mutex {key}")
-    said = Fields(await requests.read_object(request))
-    text = said.text("stake_after", None, NAME_MAX)
+    fields = Fields(await requests.read_object(request))
+    text = fields.text("stake_after", None, NAME_MAX)
     ms = None if text is None else span_ms(text)
     if text != NEVER and (ms is None or ms > STAKE_AFTER_MAX_MS):
-        said.add_fault("stake_after", f"must be never, or a duration like 5m, at most {span_text(STAKE_AFTER_MAX_MS)}")
-    said.check()
+        fields.add_fault(
+            "stake_after", f"must be never, or a duration like 5m, at most {span_text(STAKE_AFTER_MAX_MS)}"
+        )
+    fields.check()
     if fault := name_fault(key, NAME_MAX):
         raise invalid_field(fault, "key")
     unwrap(await context.async_engine.set_stake_after(key, ms, actor=caller.actor, key=caller_key(caller, request_key)))

@@ -47,12 +47,12 @@ _PROPERTIES: Final = {
 _SPANS: Final = {"execution_timeout_secs": "timeout", "io_timeout_secs": "io_timeout", "grace_period_secs": "grace"}
 
 
-def as_document(said: object, faults_of: FaultsOf) -> dict[str, Any]:
+def as_document(given: object, faults_of: FaultsOf) -> dict[str, Any]:
     """Convert a request to a graph of one task; `faults_of` lists the faults of a document."""
-    if not isinstance(said, dict):
+    if not isinstance(given, dict):
         raise invalid("the body must be an object")
     faults = Faults()
-    graph = _graph(said, faults)
+    graph = _graph(given, faults)
     if own := faults.listed():
         listed = [api.Fault(one.message, one.path) for one in own]
         listed += [api.Fault(one.message, path_in_request(one.path)) for one in faults_of(graph)]
@@ -60,10 +60,10 @@ def as_document(said: object, faults_of: FaultsOf) -> dict[str, Any]:
     return graph
 
 
-def faults_in(said: object, faults_of: FaultsOf) -> list[api.Fault]:
+def faults_in(given: object, faults_of: FaultsOf) -> list[api.Fault]:
     """List the faults of a request whose syntax is faulty already, so that all are reported together."""
     try:
-        document = as_document(said, faults_of)
+        document = as_document(given, faults_of)
     except RequestRefused as fault:
         return fault.problem.faults
     return [api.Fault(one.message, path_in_request(one.path)) for one in faults_of(document)]
@@ -74,19 +74,19 @@ def path_in_request(path: str) -> str:
     return path.removeprefix(PREFIX)
 
 
-def _graph(said: Mapping[str, Any], faults: Faults) -> dict[str, Any]:
-    _unsupported(said, _REQUEST, (), faults)
-    task = _own_task(said, faults) if "task" in said else _task(said, faults)
-    if "user" in said:
-        task = _with_user(task, said["user"], faults)
-    node = {"task": task} | ({"reruns": said["reruns"]} if "reruns" in said else {})
-    return {"tasks": {LABEL: node}} | {name: said[name] for name in ("name", "routing") if name in said}
+def _graph(given: Mapping[str, Any], faults: Faults) -> dict[str, Any]:
+    _unsupported(given, _REQUEST, (), faults)
+    task = _own_task(given, faults) if "task" in given else _task(given, faults)
+    if "user" in given:
+        task = _with_user(task, given["user"], faults)
+    node = {"task": task} | ({"reruns": given["reruns"]} if "reruns" in given else {})
+    return {"tasks": {LABEL: node}} | {name: given[name] for name in ("name", "routing") if name in given}
 
 
-def _own_task(said: Mapping[str, Any], faults: Faults) -> object:
-    for name in sorted(said.keys() & (_REQUEST - _BESIDE)):
+def _own_task(given: Mapping[str, Any], faults: Faults) -> object:
+    for name in sorted(given.keys() & (_REQUEST - _BESIDE)):
         faults.add((name,), "must not be used together with `task`")
-    return said["task"]
+    return given["task"]
 
 
 def _with_user(task: object, user: object, faults: Faults) -> object:
@@ -102,28 +102,28 @@ def _with_user(task: object, user: object, faults: Faults) -> object:
     return task | {"tags": [*tags, f"user:{user}"] if isinstance(tags, list) else tags}
 
 
-def _task(said: Mapping[str, Any], faults: Faults) -> dict[str, Any]:
+def _task(given: Mapping[str, Any], faults: Faults) -> dict[str, Any]:
     task: dict[str, Any] = {}
-    if "priority" in said:
-        task["priority"] = said["priority"]
-    if "tags" in said:
-        task["tags"] = _tags(said["tags"], faults)
-    if "task_slices" not in said:
-        one = {name: said[name] for name in ("properties", "expiration_secs") if name in said}
+    if "priority" in given:
+        task["priority"] = given["priority"]
+    if "tags" in given:
+        task["tags"] = _tags(given["tags"], faults)
+    if "task_slices" not in given:
+        one = {name: given[name] for name in ("properties", "expiration_secs") if name in given}
         return task | _slice(one, (), faults, task)
-    slices = said["task_slices"]
+    slices = given["task_slices"]
     if not isinstance(slices, list) or not slices:
         faults.wrong(("task_slices",), "a list of slices", slices)
         return task | _NOTHING
     return task | {"slices": [_slice(one, ("task_slices", at), faults, task) for at, one in enumerate(slices)]}
 
 
-def _slice(said: object, at: tuple[str | int, ...], faults: Faults, task: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(said, dict):
-        faults.wrong(at, "an object", said)
+def _slice(given: object, at: tuple[str | int, ...], faults: Faults, task: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        faults.wrong(at, "an object", given)
         return dict(_NOTHING)
-    _unsupported(said, _SLICE, at, faults)
-    properties, at_properties = said.get("properties"), (*at, "properties")
+    _unsupported(given, _SLICE, at, faults)
+    properties, at_properties = given.get("properties"), (*at, "properties")
     if not isinstance(properties, dict):
         faults.wrong(at_properties, "an object", properties)
         return dict(_NOTHING)
@@ -131,10 +131,10 @@ def _slice(said: object, at: tuple[str | int, ...], faults: Faults, task: dict[s
     found: dict[str, Any] = {"payload": _payload(properties, at_properties, faults)}
     if "dimensions" in properties:
         found["dimensions"] = _pairs(properties["dimensions"], (*at_properties, "dimensions"), faults)
-    if "expiration_secs" in said:
-        found["expires"] = _span(said["expiration_secs"], (*at, "expiration_secs"), faults)
-    if "wait_for_capacity" in said:
-        found["wait_for_capacity"] = said["wait_for_capacity"]
+    if "expiration_secs" in given:
+        found["expires"] = _span(given["expiration_secs"], (*at, "expiration_secs"), faults)
+    if "wait_for_capacity" in given:
+        found["wait_for_capacity"] = given["wait_for_capacity"]
     if "idempotent" in properties:
         task["idempotent"] = properties["idempotent"]
     return found
@@ -154,22 +154,22 @@ def _payload(properties: Mapping[str, Any], at: tuple[str | int, ...], faults: F
     return payload
 
 
-def _span(said: object, at: tuple[str | int, ...], faults: Faults) -> str:
-    text = str(said) if isinstance(said, str) and said.isascii() else said
+def _span(given: object, at: tuple[str | int, ...], faults: Faults) -> str:
+    text = str(given) if isinstance(given, str) and given.isascii() else given
     if isinstance(text, str) and text.isdecimal() and len(text) <= 9:
         text = int(text)
     if type(text) is not int or not 0 <= text <= 10**9:
-        faults.wrong(at, "a number of seconds", said)
+        faults.wrong(at, "a number of seconds", given)
         return "1s"
     return f"{text}s"
 
 
-def _pairs(said: object, at: tuple[str | int, ...], faults: Faults) -> dict[str, Any]:
+def _pairs(given: object, at: tuple[str | int, ...], faults: Faults) -> dict[str, Any]:
     """Read `[{key, value}, ...]`, or an object; a repeated key has several values."""
-    if isinstance(said, dict):
-        return said
+    if isinstance(given, dict):
+        return given
     found: dict[str, Any] = {}
-    for place, one in enumerate(said if isinstance(said, list) else [said]):
+    for place, one in enumerate(given if isinstance(given, list) else [given]):
         if not isinstance(one, dict) or set(one) != {"key", "value"} or not isinstance(one["key"], str):
             faults.wrong((*at, place), "an object of key and value", one)
         elif one["key"] in found:
@@ -180,12 +180,12 @@ def _pairs(said: object, at: tuple[str | int, ...], faults: Faults) -> dict[str,
     return found
 
 
-def _tags(said: object, faults: Faults) -> object:
+def _tags(given: object, faults: Faults) -> object:
     """Read `["key:value", ...]`, in which a key may be repeated, or an object."""
-    if not isinstance(said, list):
-        return said
+    if not isinstance(given, list):
+        return given
     good = []
-    for place, one in enumerate(said):
+    for place, one in enumerate(given):
         if isinstance(one, str) and ":" in one:
             good.append(one)
         else:
@@ -193,8 +193,8 @@ def _tags(said: object, faults: Faults) -> object:
     return good
 
 
-def _unsupported(said: Mapping[str, Any], known: set[str], at: tuple[str | int, ...], faults: Faults) -> None:
-    for name in said:
+def _unsupported(given: Mapping[str, Any], known: set[str], at: tuple[str | int, ...], faults: Faults) -> None:
+    for name in given:
         if name not in known:
             faults.add((*at, name), f"not supported yet{faults.meant(name, known)}")
 
@@ -231,8 +231,8 @@ async def submit_request(
             return (Fault(too_many.path, too_many.message),)
         return submit.read(document, context.engine.clock.now(), context.engine.scheduler_id).faults
 
-    said = await requests.read_document(request, lambda found: faults_in(found, faults_of))
-    document = as_document(said, faults_of)
+    given = await requests.read_document(request, lambda found: faults_in(found, faults_of))
+    document = as_document(given, faults_of)
     try:
         return await graphs.submit(context, caller, document, key=caller_key(caller, key))
     except RequestRefused as fault:

@@ -85,12 +85,12 @@ async def cancel_task(
     task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
     """Cancel a task, or a task with everything that depends on it. Needs `cancel`."""
-    said = Fields(await requests.read_object(request, optional=True))
-    subtree = said.flag("subtree", False)
-    said.check()
+    fields = Fields(await requests.read_object(request, optional=True))
+    subtree = fields.flag("subtree", False)
+    fields.check()
     task = await context.read_task(caller, CANCEL, task_id, lambda _, one: one.id)
-    wish = Cancel(task=task, subtree=subtree, actor=caller.actor, key=caller_key(caller, key))
-    return command_reply(await context.async_engine.cancel(wish))
+    command = Cancel(task=task, subtree=subtree, actor=caller.actor, key=caller_key(caller, key))
+    return command_reply(await context.async_engine.cancel(command))
 
 
 @routes.post("/tasks/{task_id}/rerun", response_model=api.Wished)
@@ -143,8 +143,8 @@ async def put_progress(
     """Report the progress of the running attempt. Needs the task's own token."""
     run = _own(context, caller, task_id)
     requests.check_content_type(request, (TEXT,))
-    said = await requests.read_body(request, PROGRESS_MAX)
-    return await _publish(context, run, caller_key(caller, key), progress=requests.decode_text(said))
+    fields = await requests.read_body(request, PROGRESS_MAX)
+    return await _publish(context, run, caller_key(caller, key), progress=requests.decode_text(fields))
 
 
 @routes.put(
@@ -172,7 +172,7 @@ def _own(context: AppContext, caller: Caller, task_id: str) -> RunToken:
     return caller.run.token
 
 
-async def _publish(context: AppContext, run: RunToken, key: str, **said: Any) -> Response:
-    publish = Publish(run.task, run.attempt, run.fence, **said)
+async def _publish(context: AppContext, run: RunToken, key: str, **fields: Any) -> Response:
+    publish = Publish(run.task, run.attempt, run.fence, **fields)
     unwrap(await asyncio.to_thread(context.engine.publish, publish, key))
     return Response(status_code=204)
