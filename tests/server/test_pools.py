@@ -164,6 +164,31 @@ def test_who_may_in_one_pool_of_a_graph_neither_cancels_nor_reruns_all_of_it(eit
     assert either.ask("POST", f"{path}/cancel", token=both).status == 200
 
 
+def test_who_may_in_one_pool_cancels_nothing_behind_a_task_in_another(either: Yard) -> None:
+    there = task("here", dimensions={"pool": "lab"})
+    made = either.submit(graph(here=unnamed(), there=there, after=task("there")))
+    default, path = every_right(either, "default"), f"/api/v1/tasks/{made.tasks['here']}/cancel"
+    asked = {"from": ["here"]}
+    assert either.ask("POST", path, {"subtree": True}, token=default).status == 403
+    assert either.ask("POST", f"/api/v1/graphs/{made.id}/cancel", asked, token=default).status == 403
+    assert either.get(f"/api/v1/tasks/{made.tasks['there']}")["state"] == "unscheduled"
+    assert either.ask("POST", f"/api/v1/graphs/{made.id}/cancel", {"from": ["after"]}, token=default).status == 200
+    both = either.token("pool:default:cancel", "pool:lab:cancel")
+    assert either.ask("POST", path, {"subtree": True}, token=both).json["total"] == 3
+
+
+def test_an_extension_requires_only_tasks_that_its_sender_may_read(either: Yard) -> None:
+    made = either.submit(graph(here=unnamed(), there=task(dimensions={"pool": "lab"})))
+    default, path = every_right(either, "default"), f"/api/v1/graphs/{made.id}/tasks"
+    for want in ("there", {"task": "there", "on": "always"}):
+        denied = either.ask("POST", path, graph(spy={**task(), "requires": [want]}), token=default)
+        assert (denied.status, "pool:lab:read" in denied.json["detail"]) == (403, True), want
+    assert list(either.get(f"/api/v1/graphs/{made.id}")["nameMapping"]) == ["here", "there"]
+    assert either.ask("POST", path, graph(beside=task("here")), token=default).status == 200
+    both = either.token("pool:default:submit", "pool:lab:read")
+    assert either.ask("POST", path, graph(last=task("there")), token=both).status == 200
+
+
 def test_an_approval_that_names_a_pool_is_listed_only_to_who_may_read_there(either: Yard) -> None:
     asks = {"task": {"payload": {"approval": "Ship it?"}, "dimensions": {"pool": "lab"}}}
     made = either.submit(graph(a=unnamed(), ask=asks, all=QUESTION))

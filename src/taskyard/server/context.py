@@ -27,6 +27,9 @@ from taskyard.views.graphs import is_settled
 Answer = TypeVar("Answer")
 #: The denial for requests that wait while their token ends.
 ENDED: Final = Denial(401, "bad_token", "this token was revoked or has expired")
+#: How many edges are followed to find the tasks that a cancel concerns, for a caller who may not in all pools of the
+#: graph. Beyond that the right in all pools is needed.
+SUBTREE_EDGES_MAX: Final = 10_000
 
 
 class AppContext:
@@ -171,6 +174,17 @@ def task_denial(repo: Repo, caller: Caller, right: str, record: TaskRecord) -> D
     """Deny a caller who lacks a right in a task; None if they have it."""
     scope = caller.missing_scope(right, record.graph, task_views.pools(repo, record))
     return None if scope is None else missing_scope(caller, scope)
+
+
+def subtree_denial(repo: Repo, caller: Caller, right: str, graph: int, tasks: Collection[int]) -> Denial | None:
+    """Deny a caller who lacks a right in one of some tasks, or of the tasks behind them; None if they have it."""
+    pools = repo.graphs.pools_of([graph])[graph]
+    if caller.run is not None or not caller.missing_scopes(right, pools):
+        return graph_denial(repo, caller, right, graph)
+    behind = task_views.tasks_behind(repo, tasks, SUBTREE_EDGES_MAX)
+    if behind is None:
+        return missing_scope(caller, " and ".join(caller.missing_scopes(right, pools)))
+    return next(filter(None, (task_denial(repo, caller, right, record) for record in behind)), None)
 
 
 class Visibility:

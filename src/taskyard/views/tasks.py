@@ -1,6 +1,6 @@
 """Tasks for people: a page of a graph's, or one with its edges, its definition and its result. Nothing here writes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -344,6 +344,19 @@ class NamedTasks:
 
     tasks: tuple[int, ...]
     faults: tuple[Fault, ...] = ()
+
+
+def tasks_behind(repo: Repo, tasks: Collection[int], most: int) -> list[TaskRecord] | None:
+    """Read tasks and everything that depends on them, however indirectly; None if that is more than `most` edges."""
+    found, frontier, left = set(tasks), sorted(tasks), most
+    while frontier:
+        edges = repo.edges.page_after(frontier, (-1, -1, ""), left + 1)
+        left -= len(edges)
+        if left < 0:
+            return None
+        frontier = sorted({dependent for _, dependent, _ in edges} - found)
+        found.update(frontier)
+    return repo.tasks.read(found)
 
 
 def tasks_by_name(repo: Repo, graph: int, names: Sequence[str]) -> NamedTasks:

@@ -1,7 +1,7 @@
 """Routes of graphs: submit, extend, list, show, cancel, rerun."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 
@@ -24,7 +24,7 @@ from taskyard.lifecycle.submit import Submitted
 from taskyard.server import requests
 from taskyard.server.asgi import slot_of
 from taskyard.server.auth import Caller, Denial
-from taskyard.server.context import AppContext, Visibility, task_denial, unwrap
+from taskyard.server.context import AppContext, Visibility, subtree_denial, task_denial, unwrap
 from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.errors import from_refusal, invalid, invalid_field
 from taskyard.server.requests import Fields, check_size, size_fault
@@ -102,13 +102,18 @@ async def put_graph(
 async def extend_graph(
     graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Add tasks to a graph; those that it has already, with the same definition, are skipped. Needs `submit`."""
-    await context.read_graph(caller, SUBMIT, graph_id, lambda _, graph: graph)
+    """Add tasks to a graph; those that it has already, with the same definition, are skipped. Needs `submit`.
+
+    A new task gets the results of the tasks that it requires, so this needs `read` in the pools of those.
+    """
+    graph = await context.read_graph(caller, SUBMIT, graph_id, lambda _, key: key)
     scoped_key = caller_key(caller, key)
     async with (
         requests.open_document(request) as document,
         submit_permission(context, caller, f"extend graph {graph_id}") as may,
     ):
+        if denial := await context.read(lambda repo: _required_denial(repo, caller, graph, document)):
+            raise context.deny(denial, f"extend graph {graph_id}")
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
             who = {"actor": caller.actor, "submitter": caller.submitter}
@@ -353,7 +358,7 @@ async def _tasks_named(context: AppContext, caller: Caller, graph: int, names: t
         raise invalid(f"graph {text_of(Key(graph))} has no such task", faults)
     if len(found.tasks) > CANCEL_TASKS_MAX:
         raise invalid_field(f"stands for {len(found.tasks)} tasks; the limit is {CANCEL_TASKS_MAX}", "from")
-    denial = await context.read(lambda repo: _lacking_in_one(repo, caller, found.tasks))
+    denial = await context.read(lambda repo: subtree_denial(repo, caller, CANCEL, graph, found.tasks))
     if denial is not None:
         raise context.deny(denial, f"cancel tasks of graph {text_of(Key(graph))}")
     return found.tasks
@@ -375,9 +380,21 @@ async def _rerun_as_new_graph(
     return reply(answer, 200 if made.echo else 201)
 
 
-def _lacking_in_one(repo: Repo, caller: Caller, tasks: Collection[int]) -> Denial | None:
-    denials = (task_denial(repo, caller, CANCEL, record) for record in repo.tasks.read(tasks))
-    return next((denial for denial in denials if denial is not None), None)
+def _required_denial(repo: Repo, caller: Caller, graph: int, document: object) -> Denial | None:
+    """Deny a caller who may not read a task of the graph that an extension requires."""
+    nodes = document.get("tasks") if isinstance(document, dict) else None
+    if caller.run is not None or not isinstance(nodes, dict):
+        return None
+    wants = [one for node in nodes.values() if isinstance(node, dict) for one in _listed(node.get("requires"))]
+    names = {one.get("task") if isinstance(one, dict) else one for one in wants}
+    found = tasks_by_name(repo, graph, sorted(name for name in names if isinstance(name, str) and name not in nodes))
+    return next(
+        filter(None, (task_denial(repo, caller, READ, record) for record in repo.tasks.read(found.tasks))), None
+    )
+
+
+def _listed(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else [value]
 
 
 def _names_by_label(context: AppContext, made: Submitted) -> Mapping[str, str]:

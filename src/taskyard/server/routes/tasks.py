@@ -12,7 +12,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.lifecycle.commands import Cancel, Publish, Rerun
 from taskyard.server import requests
 from taskyard.server.auth import Caller, Denial
-from taskyard.server.context import AppContext, Visibility, parse_id, unwrap
+from taskyard.server.context import AppContext, Visibility, parse_id, subtree_denial, unwrap
 from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.errors import not_found
 from taskyard.server.requests import Fields
@@ -88,7 +88,9 @@ async def cancel_task(
     fields = Fields(await requests.read_object(request, optional=True))
     subtree = fields.flag("subtree", False)
     fields.check()
-    task = await context.read_task(caller, CANCEL, task_id, lambda _, one: one.id)
+    task, graph = await context.read_task(caller, CANCEL, task_id, lambda _, one: (one.id, one.graph))
+    if subtree and (denial := await context.read(lambda repo: subtree_denial(repo, caller, CANCEL, graph, [task]))):
+        raise context.deny(denial, f"cancel task {task_id} and all behind it")
     command = Cancel(task=task, subtree=subtree, actor=caller.actor, key=caller_key(caller, key))
     return command_reply(await context.async_engine.cancel(command))
 
