@@ -186,8 +186,8 @@ def _spoil(repo: Repo, graph: int) -> None:
     (record,) = repo.graphs.read([graph])
     counts = (record.tally.active, WRONG, record.tally.unhandled, record.events)
     repo.graphs.write_states([(graph, str(record.state), *counts, 0)])
-    tasks = repo.doctor.hold_tasks([id for id, *_ in repo.tasks.definitions_of(graph)])
-    repo.doctor.mend_tasks([task._replace(priority=WRONG) for task in tasks])
+    tasks = repo.doctor.lock_tasks([id for id, *_ in repo.tasks.definitions_of(graph)])
+    repo.doctor.repair_tasks([task._replace(open_continuations=WRONG) for task in tasks])
     repo.bots.count_events([("b1", WRONG)])
     repo.queues.add([], WRONG)
 

@@ -7,11 +7,11 @@ from taskyard.engine import bulk_load, extend
 from taskyard.engine import submit as engine_submit
 from taskyard.lifecycle import propagate, selection, submit, transaction
 from taskyard.lifecycle.admission import writes
-from taskyard.lifecycle.doctor import check
+from taskyard.lifecycle.doctor import repair
 
 #: Where it is written how much fits into one transaction.
 PLACES: Final[tuple[tuple[ModuleType, str], ...]] = (
-    *((module, "PAGE_MAX") for module in (check, extend, engine_submit, bulk_load, selection, submit, propagate)),
+    *((module, "PAGE_MAX") for module in (repair, extend, engine_submit, bulk_load, selection, submit, propagate)),
     (writes, "ENTRIES_MAX"),
     (transaction, "PROPAGATED_MAX"),
     (selection, "PROPAGATED_MAX"),

@@ -327,4 +327,4 @@ def test_a_load_that_died_is_forgotten_with_what_it_took_over(rig: Rig) -> None:
     rig.settle()
     with rig.store.read() as repo:
         assert [one.id for one in repo.doctor.graphs(-1, 9)] == [old.graph]
-        assert repo.doctor.strays(9) == []
+        assert repo.doctor.orphans(9) == []

@@ -1,6 +1,6 @@
-"""A yard with somebody in every situation, for tests that spoil what is stored about them.
+"""A store with tasks in every situation, for tests that damage their rows.
 
-`now` is a graph in which much goes on, `past` one with a history, `over` one that a person ended.
+The graph `now` is running, `past` has a long history, and `over` was canceled.
 """
 
 import sqlite3
@@ -29,21 +29,21 @@ from tests.lifecycle.yard import Labels, Yard
 
 DEFAULT: dict[str, Any] = {"dimensions": {"pool": "default"}}
 LAB: dict[str, Any] = {"dimensions": {"pool": "lab"}}
-#: How long a slice waits that nobody serves.
+#: How long a slice waits for a bot.
 PATIENCE_MS = 1_000
 
 
 @dataclass
 class Scene:
-    """A yard, and the ids of everybody in it by label."""
+    """A store, and the ids of its tasks and graphs by label."""
 
     yard: Grounds
     url: str
-    labels: Labels  # of the graph in which much goes on
+    labels: Labels  # of the graph `now`
     ids: dict[str, int]
 
     def sql(self, text: str, **more: object) -> None:
-        """Do what nobody ever should: write past the verbs. Labels stand for ids."""
+        """Write past the repository. Labels stand for ids."""
         text = text.format_map({**self.ids, **more})
         if self.url.startswith("sqlite"):
             connection = sqlite3.connect(self.url.removeprefix("sqlite:///"))
@@ -54,23 +54,27 @@ class Scene:
                 postgres.execute(text)
 
     def rows(self, text: str) -> list[tuple[Any, ...]]:
-        """Read past the verbs."""
+        """Read past the repository."""
+        return self.answers(text)[0]
+
+    def answers(self, *texts: str) -> list[list[tuple[Any, ...]]]:
+        """Read several things past the repository."""
         if self.url.startswith("sqlite"):
             connection = sqlite3.connect(self.url.removeprefix("sqlite:///"))
-            found = connection.execute(text).fetchall()
+            found = [connection.execute(text).fetchall() for text in texts]
             connection.close()
             return found
         with psycopg.connect(self.url) as postgres:
-            return postgres.execute(text).fetchall()
+            return [postgres.execute(text).fetchall() for text in texts]
 
     def named(self, columns: Iterable[tuple[str, str]], **more: object) -> set[tuple[str, str]]:
-        """Put ids as they are spelled in the place of labels."""
+        """Replace labels by ids as text."""
         names = {label: f"{id:016x}" for label, id in self.ids.items()} | more
         return {(kind, column.format_map(names)) for kind, column in columns}
 
 
 def set_scene(yard: Grounds, url: str) -> Scene:
-    """Let it come to that."""
+    """Submit the three graphs, and run some of their tasks."""
     yard.do(heartbeat)
     over = yard.submit(graph(ended=node(**DEFAULT)))
     yard.cancel(graph=over.graph)
@@ -81,13 +85,13 @@ def set_scene(yard: Grounds, url: str) -> Scene:
 
 
 def found(yard: Yard) -> list[Finding]:
-    """Look at everything."""
+    """Ask the doctor."""
     with yard.store.read() as repo:
         return check.doctor(repo, yard.now)
 
 
 def fail_untold(yard: Yard, bot: str, lease: Lease) -> None:
-    """Let a task fail in a transaction that can tell nobody, so that a note is left."""
+    """Let a task fail in a transaction that has no room to tell its dependents, so that a continuation is left."""
 
     def act(transaction: Transaction) -> None:
         transaction.edge_budget = 0
@@ -99,7 +103,7 @@ def fail_untold(yard: Yard, bot: str, lease: Lease) -> None:
 
 def _now(yard: Grounds) -> Labels:
     """`boom` failed and `mop` waits to handle it, `after` is blocked by it; `long` runs and `later` waits for it;
-    `lone` asks for a mutex, `frugal` for a share, `told` has failed and its one dependent is not told yet."""
+    `lone` asks for a mutex, `frugal` for a limit; `told` has failed, and its dependent `deaf` is not told yet."""
     yard.do(lambda transaction: set_limit(transaction, "licence", 3, "ann"))
     labels = yard.submit(
         graph(
@@ -123,7 +127,7 @@ def _now(yard: Grounds) -> Labels:
 
 def _past(yard: Grounds) -> Labels:
     """`ill` failed and `cure` has dealt with it; `flaky` waits for its rerun, `twice` was rerun by a person, `lost` was
-    lost with a bot; nobody took `picky` as it was first wanted. `extra` came later, and does what only bots can."""
+    lost with a bot; no bot came for the first slice of `picky`; `extra` came with an extension."""
     slices = [
         {"dimensions": {"pool": "attic"}, "expires": f"{PATIENCE_MS // 1000}s", "wait_for_capacity": True},
         {"dimensions": {"pool": "cellar"}},

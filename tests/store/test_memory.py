@@ -203,8 +203,7 @@ def test_who_mends_what_is_stored_goes_by_it(sqlite: Store) -> None:
     with sqlite.write() as repo:
         repo.cache.bypass()
         assert repo.graphs.get(1) == known
-        mended = (1, "running", 0, 0, 0, 9, 0, 0, NOW, NOW, None, None)
-        repo.doctor.mend_graphs([mended])
+        repo.doctor.repair_graphs([(1, "running", 0, 0, 0, 9, 0, 0, None)])
         assert repo.graphs.get_locked([1])[0].events == 9
     with sqlite.write() as repo:
         assert repo.cache.graphs == {}

@@ -21,7 +21,7 @@ from taskyard.views.history import (
     read_history,
     replay,
 )
-from tests.lifecycle.test_care import ask_for_one, end_one, follow_notes, wild
+from tests.lifecycle.random_history import end_random_lease, random_graph, rerun_or_cancel, run_continuations
 from tests.lifecycle.yard import Yard, chain
 
 S, G = State, Signal
@@ -138,14 +138,14 @@ def test_a_story_that_is_no_walk_through_the_machine_is_a_contradiction(yard: Ya
 @pytest.mark.parametrize("seed", range(2))
 def test_replaying_what_happened_gives_what_is_stored(yard: Yard, seed: int) -> None:
     chance = Random(seed)
-    graphs = [yard.submit(wild(chance)) for _ in range(3)]
+    graphs = [yard.submit(random_graph(chance)) for _ in range(3)]
     yard.hello("b1")
     for _ in range(40):
         yard.later(1)
         yard.claim("b1", 2)
-        end_one(yard, chance, ["b1"])
-        ask_for_one(yard, chance, graphs)
-        follow_notes(yard)
+        end_random_lease(yard, chance, ["b1"])
+        rerun_or_cancel(yard, chance, graphs)
+        run_continuations(yard)
     stories_told = [told(yard, id) for labels in graphs for id in labels.values()]
     assert [replay(one) for one in stories_told] == [yard.task(one.birth.task).state for one in stories_told]
     assert max(len(one.attempts) for one in stories_told) > 1

@@ -44,7 +44,7 @@ from taskyard.lifecycle.commands import (
     Refusal,
     Rerun,
 )
-from taskyard.lifecycle.doctor import check
+from taskyard.lifecycle.doctor import check, repair
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.lifecycle.idempotency import CheckPools, Submitter, allow_any_pool, run_once
 from taskyard.lifecycle.poll import PollOutcome
@@ -296,7 +296,7 @@ class Engine:
     def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
         """Mend what the doctor found and can be mended; say how many findings that were."""
         refusal = validate.check_request(actor=actor)
-        return refusal or check.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
+        return refusal or repair.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
 
     def publish(self, command: Publish, key: str = "") -> Refusal | None:
         """Keep what a running task says of itself: its result, its progress, what its next attempt should get."""

@@ -1,1 +1,1 @@
-"""The doctor of a store: recount what is stored, and report what does not follow from the rest."""
+"""The doctor of a store: recount the stored counts, check the invariants, and repair counts."""

@@ -1,12 +1,12 @@
-"""Verbs about the store itself: its numbers as they are and as they could be counted, in pages, and how to mend them.
+"""The doctor's queries: stored counts and the rows that they count, in pages, and the statements of a repair.
 
-Rows are given as they are stored: what cannot be read as what it should be is given, too. Nothing here judges: who
-compares the two is `lifecycle/doctor/check.py`.
+Rows come as they are stored, damaged ones too. `lifecycle/doctor` compares them.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from taskyard.core.states import On, State
@@ -17,20 +17,21 @@ from taskyard.store.rows import GraphRecord, graph_record
 
 _STATES = {state.value: state for state in State}
 _ONS = {on.value: on for on in On}
+#: The columns of a task that a repair writes, after its key and the state that it must still be in.
+_REPAIRED = attrgetter(
+    "id", "state", "awaited", "met", "broken", "impossible", "handlers_ran", "handlers_open",
+    "open_continuations", "needs_admission", "due_ms",
+)  # fmt: skip
 
 
 class TaskRow(NamedTuple):
-    """A task as it is stored: every column of its row."""
+    """The stored counts of a task, and the columns that they are checked against."""
 
     id: int
     graph_id: int
-    previous_state: str | None
     state: str
-    reason: str
     moved_ms: int
     attempt: int
-    began_after: int
-    ended: str | None
     round: int
     reruns_used: int
     retries_used: int
@@ -38,13 +39,9 @@ class TaskRow(NamedTuple):
     waits_since_ms: int | None
     not_before_ms: int | None
     rules: str
-    kind: str
-    priority: int
-    created_ms: int
     weight: int
     join_rule: str
     on_impossible: str
-    is_handler: int
     is_constrained: int
     awaited: int
     met: int
@@ -55,65 +52,56 @@ class TaskRow(NamedTuple):
     loading: int
     open_continuations: int
     needs_admission: int
-    queue_id: int
+    pool: str  # of its queue
     bot_id: str | None
-    avoid_bot: str | None
     fence: int
     lease_until_ms: int | None
     due_ms: int | None
 
 
-class TriedRow(NamedTuple):
-    """An attempt as it is stored, without what only its bot knows of it."""
+class CheckedAttempt(NamedTuple):
+    """An attempt, as far as events and its task say the same."""
 
     task_id: int
     number: int
     bot_id: str
     fence: int
-    round: int
-    slice_index: int
     claimed_ms: int
     ended_ms: int | None
     signal: str | None
-    reason: str | None
-    exit_code: int | None
 
 
-class AskedRow(NamedTuple):
-    """What was asked for, as it is stored."""
+class StoredDefinition(NamedTuple):
+    """The definition of a task, as text."""
 
     id: int
     graph_id: int
-    label: str
     definition: str
 
 
-class GraphSide(NamedTuple):
-    """What else there is of a graph: since when it is where it is, what others were told, its audit and definition."""
+class GraphExtras(NamedTuple):
+    """What is stored about a graph beside its record."""
 
-    moved_ms: int
-    events_published: int
-    extensions: int
+    events_published: int  # the newest event that is published
+    extensions: int  # in the audit
     is_defined: bool
 
 
-class BotRow(NamedTuple):
-    """A bot as it is said to be, and what its events say of the same."""
+class CheckedBot(NamedTuple):
+    """The stored numbers of a bot, and what its events say of the same."""
 
     id: str
     events: int
-    first_seen_ms: int
     terminated: int
     missing: int
     newest: str | None  # the key of its newest event
-    first_ms: int | None  # when its first happened
-    left: str | None  # the last of those that say whether it has left,
-    missed: str | None  # and of those that say whether it was missed
+    left: str | None  # the kind of the last event that says whether it is terminated
+    missed: str | None  # the kind of the last event that says whether it is missing
 
 
 @dataclass(frozen=True, slots=True)
-class HeardRow:
-    """How many edges of a task know its prerequisites in one state."""
+class EdgeCount:
+    """How many in-edges of a task know their prerequisites in one state."""
 
     task: int
     on: On
@@ -122,7 +110,7 @@ class HeardRow:
 
 
 @dataclass(frozen=True, slots=True)
-class DealtRow:
+class HandlerCount:
     """How many handlers of a task are in one state and ran for one round."""
 
     task: int
@@ -132,8 +120,8 @@ class DealtRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TellingRow:
-    """How many notes about what a task has to tell are open, and what the latest tells its dependents."""
+class OpenTelling:
+    """How many continuations of a task are open, and the state of which the latest tells its dependents."""
 
     task: int
     notes: int
@@ -141,7 +129,7 @@ class TellingRow:
 
 
 class DoctorRepo:
-    """What every table can be asked about its numbers."""
+    """Reads of every stored count and of what it counts, and the writes of a repair."""
 
     __slots__ = ("_session",)
 
@@ -152,170 +140,132 @@ class DoctorRepo:
 
     def graphs(self, after: int, count: int) -> list[GraphRecord]:
         """Read graphs, in pages by id."""
-        return [graph_record(row) for row in self._session.fetch("survey_graphs", after, count)]
+        return [graph_record(row) for row in self._session.fetch("check_graphs", after, count)]
 
-    def sides(self, ids: Collection[int], grown: Collection[str]) -> dict[int, GraphSide]:
-        """Read what stands beside graphs; `grown` names the actions of the audit that extended one."""
-        found = self._session.fetch("survey_records", ids, grown) if ids else []
-        return {row[0]: GraphSide(row[1], row[2], row[3], row[4] == 1) for row in found}
+    def extras(self, ids: Collection[int], grown: Collection[str]) -> dict[int, GraphExtras]:
+        """Read what is stored beside the records of graphs; `grown` names the audited actions that extend one."""
+        found = self._session.fetch("check_graph_extras", ids, grown) if ids else []
+        return {row[0]: GraphExtras(row[1], row[2], row[3] == 1) for row in found}
 
     def tasks(self, graph: int, after: int, last: int, count: int) -> list[TaskRow]:
-        """Read tasks up to the graph `last`, in pages by graph and id; nobody is kept from them."""
-        return [TaskRow(*row) for row in self._session.fetch("survey_tasks", graph, after, last, count)]
+        """Read tasks up to the graph `last`, in pages by graph and id, without a lock."""
+        return [TaskRow(*row) for row in self._session.fetch("check_tasks", graph, after, last, count)]
 
-    def hold_tasks(self, ids: Collection[int]) -> list[TaskRow]:
-        """Read tasks, in the order of their ids; nobody else moves them before this transaction ends."""
-        return [TaskRow(*row) for row in self._session.fetch("hold_tasks", ids)] if ids else []
+    def lock_tasks(self, ids: Collection[int]) -> list[TaskRow]:
+        """Read tasks in the order of their ids, and lock them until this transaction ends."""
+        return [TaskRow(*row) for row in self._session.fetch("check_tasks_locked", ids)] if ids else []
 
-    def definitions(self, ids: Collection[int]) -> dict[int, AskedRow]:
-        """Read what was asked for."""
-        found = self._session.fetch("survey_definitions", ids) if ids else []
-        return {row[0]: AskedRow(*row) for row in found}
+    def definitions(self, ids: Collection[int]) -> dict[int, StoredDefinition]:
+        """Read the definitions of tasks."""
+        found = self._session.fetch("check_definitions", ids) if ids else []
+        return {row[0]: StoredDefinition(*row) for row in found}
 
-    def edges(self, ids: Collection[int]) -> dict[int, dict[tuple[int, str], int | None]]:
-        """Read the in-edges of tasks: by prerequisite and end, for which round the task ran."""
-        found: dict[int, dict[tuple[int, str], int | None]] = defaultdict(dict)
-        for dependent, prerequisite, on, handled_round in self._session.fetch("survey_in_edges", ids) if ids else ():
-            found[dependent][prerequisite, on] = handled_round
-        return found
+    def is_dirty(self, task: int) -> bool:
+        """Tell whether the next admission pass has to look at a task."""
+        return bool(self._session.fetch("check_dirty", task))
 
-    def is_stirred(self, task: int) -> bool:
-        """Tell whether a pass has to look at a task, or at what stands in the place of one."""
-        return bool(self._session.fetch("survey_stirs", task))
-
-    def seen(self, bots: Collection[str]) -> dict[str, int]:
-        """Read when bots were last heard of."""
-        return {row[0]: row[1] for row in self._session.fetch("survey_seen", bots)} if bots else {}
-
-    def notes(self, first: int, last: int) -> dict[int, dict[str, int]]:
-        """Count the open notes about a range of graphs, by kind."""
+    def continuations(self, first: int, last: int) -> dict[int, dict[str, int]]:
+        """Count the open continuations of a range of graphs, by kind."""
         found: dict[int, dict[str, int]] = defaultdict(dict)
-        for graph, kind, count in self._session.fetch("survey_notes", first, last):
+        for graph, kind, count in self._session.fetch("check_continuations", first, last):
             found[graph][kind] = count
         return found
 
-    def heard(self, ids: Collection[int], tell: str) -> list[HeardRow]:
-        """Count what the in-edges of tasks have heard, with notes of the kind `tell` taken into account."""
-        found = self._session.fetch("survey_edges", ids, tell) if ids else []
-        return [HeardRow(row[0], _ONS[row[1]], _STATES[row[2]], row[3]) for row in found]
+    def edge_counts(self, ids: Collection[int], tell: str) -> list[EdgeCount]:
+        """Count the in-edges of tasks by what they know; continuations of the kind `tell` have yet to tell some."""
+        found = self._session.fetch("check_edges", ids, tell) if ids else []
+        return [EdgeCount(row[0], _ONS[row[1]], _STATES[row[2]], row[3]) for row in found]
 
-    def handlers(self, ids: Collection[int], tell: str) -> list[DealtRow]:
-        """Count the handlers of tasks that have heard all about them."""
-        found = self._session.fetch("survey_handlers", ids, str(On.SUCCESS), tell) if ids else []
-        return [DealtRow(row[0], _STATES[row[1]], row[2], row[3]) for row in found]
+    def handler_counts(self, ids: Collection[int], tell: str) -> list[HandlerCount]:
+        """Count the handlers of failed tasks that know of the failure."""
+        found = self._session.fetch("check_handlers", ids, str(On.SUCCESS), tell) if ids else []
+        return [HandlerCount(row[0], _STATES[row[1]], row[2], row[3]) for row in found]
 
-    def tellings(self, ids: Collection[int], tell: str) -> list[TellingRow]:
-        """Count the open notes about what tasks have to tell; those of the kind `tell` are for dependents."""
-        found = self._session.fetch("survey_tellings", ids, tell) if ids else []
-        return [TellingRow(row[0], row[1], _STATES.get(row[2])) for row in found]
+    def open_tellings(self, ids: Collection[int], tell: str) -> list[OpenTelling]:
+        """Count the open continuations of tasks; those of the kind `tell` are for dependents."""
+        found = self._session.fetch("check_telling", ids, tell) if ids else []
+        return [OpenTelling(row[0], row[1], _STATES.get(row[2])) for row in found]
 
-    def attempts(self, ids: Collection[int], task: int, number: int, count: int) -> list[TriedRow]:
+    def attempts(self, ids: Collection[int], task: int, number: int, count: int) -> list[CheckedAttempt]:
         """Read the attempts of tasks, in pages by task and number."""
-        return [TriedRow(*row) for row in self._session.fetch("survey_attempts", ids, task, number, count)]
+        return [CheckedAttempt(*row) for row in self._session.fetch("check_attempts", ids, task, number, count)]
 
     def events(self, ids: Collection[int], subject: int, number: int, count: int) -> list[EventRow]:
-        """Read what happened to tasks and graphs, in pages by subject and number."""
-        found = self._session.fetch("survey_events", ids, subject, number, count)
+        """Read the events of tasks and graphs, in pages by subject and number."""
+        found = self._session.fetch("check_events", ids, subject, number, count)
         return [event for row in found for event in _events(row)]
 
-    # Everything else.
+    # The fleet, admission, and rows without an owner.
 
     def holds(self, held: State, after: int, count: int) -> list[tuple[int, State]]:
-        """Read which tasks are said to be held though they are not in `held`, and where they are, in pages."""
-        return [(row[0], _STATES[row[1]]) for row in self._session.fetch("survey_holds", str(held), after, count)]
+        """Read which tasks have a hold though they are not in `held`, and their states, in pages."""
+        return [(row[0], _STATES[row[1]]) for row in self._session.fetch("check_holds", str(held), after, count)]
 
     def queues(self, after: int, count: int) -> list[QueueRow]:
         """Read queues, in pages by number."""
-        found = self._session.fetch("survey_queues", after, count)
+        found = self._session.fetch("check_queues", after, count)
         return [QueueRow(row[0], row[1], row[2], row[3], row[4], decode_dimensions(row[5])) for row in found]
 
     def queue_counts(self) -> tuple[int, int, int]:
-        """Say how many queues the service counts, how many there are, and the highest number of one."""
-        row = self._session.fetch("count_numbers")[0]
+        """Give the stored count of queues, their number, and the highest number of one."""
+        row = self._session.fetch("check_queue_counts")[0]
         return row[0], row[1], row[2]
 
-    def bots(self, after: str, kinds: tuple[str, str, str], count: int) -> list[BotRow]:
-        """Read bots and what their events say of them, in pages; `kinds` says that one came, left, or was missed."""
-        return [BotRow(*row) for row in self._session.fetch("survey_bots", after, *kinds, count)]
+    def bots(self, after: str, kinds: tuple[str, str, str], count: int) -> list[CheckedBot]:
+        """Read bots and what their events say, in pages; `kinds` of events: connected, ended, missing."""
+        return [CheckedBot(*row) for row in self._session.fetch("check_bots", after, *kinds, count)]
 
     def bot_queues(self, bot: str, queue: int, count: int) -> list[Row]:
-        """Read which queues bots are said to serve, in pages: bot, queue, what the bot has, what the queue asks for."""
-        found = self._session.fetch("survey_bot_queues", bot, queue, count)
+        """Read which queues bots serve, in pages: bot, queue, the dimensions of the bot, those of the queue."""
+        found = self._session.fetch("check_bot_queues", bot, queue, count)
         return [(row[0], row[1], decode_dimensions(row[2] or ""), decode_dimensions(row[3])) for row in found]
 
     def mutexes(self, states: Iterable[State], key: str, task: int, count: int) -> list[tuple[str, int, str | None]]:
         """Read the mutexes of tasks in some states, in pages: key, task, party."""
-        found = self._session.fetch("survey_mutexes", [str(one) for one in states], key, task, count)
+        found = self._session.fetch("check_mutexes", [str(one) for one in states], key, task, count)
         return [(row[0], row[1], row[2]) for row in found]
 
     def limits(self, states: Iterable[State]) -> dict[str, int]:
-        """Sum up the demands of tasks in some states, by limit."""
-        return {row[0]: row[1] for row in self._session.fetch("survey_limits", [str(one) for one in states])}
+        """Sum up what tasks in some states use of each named limit."""
+        return {row[0]: row[1] for row in self._session.fetch("check_limits", [str(one) for one in states])}
 
     def pools(self, states: Iterable[State]) -> dict[str, tuple[int, int]]:
         """Sum up the weight of tasks in some states, by pool, and count them."""
-        return {row[0]: (row[1], row[2]) for row in self._session.fetch("survey_pools", [str(one) for one in states])}
+        return {row[0]: (row[1], row[2]) for row in self._session.fetch("check_pools", [str(one) for one in states])}
 
-    def strays(self, count: int) -> list[tuple[str, int, int]]:
-        """Read what belongs to no attempt: table, task, attempt."""
-        return [(row[0], row[1], row[2]) for row in self._session.fetch("survey_strays", count)]
+    def orphans(self, count: int) -> list[tuple[str, int, int]]:
+        """Read rows whose attempt does not exist: table, task, attempt."""
+        return [(row[0], row[1], row[2]) for row in self._session.fetch("check_orphans", count)]
 
-    def hollow(self, bot: str, kind: str, count: int) -> list[int]:
-        """Name what a bot runs of one kind that has a graph inside, where that graph is missing."""
-        return [row[0] for row in self._session.fetch("survey_hollow", bot, kind, count)]
+    def missing_inner(self, bot: str, kind: str, count: int) -> list[int]:
+        """Name the tasks that a bot runs, of a kind that has a graph inside, where that graph is missing."""
+        return [row[0] for row in self._session.fetch("check_missing_inner", bot, kind, count)]
 
-    def unheard(self, ids: Collection[int]) -> list[int]:
-        """Name those of some graphs that are at rest inside an attempt that goes on."""
-        return [row[0] for row in self._session.fetch("survey_unheard", ids)] if ids else []
+    def settled_inner(self, ids: Collection[int]) -> list[int]:
+        """Name those of some graphs that have settled inside an attempt that is still running."""
+        return [row[0] for row in self._session.fetch("check_settled_inner", ids)] if ids else []
 
-    # Mending.
+    # Repair.
 
-    def mend_tasks(self, rows: Sequence[TaskRow]) -> None:
-        """Write tasks as they were counted afresh; refuse if one has moved on."""
-        self._session.update_all("mend_tasks", rows)
+    def repair_tasks(self, rows: Sequence[TaskRow]) -> None:
+        """Write the recounted counts of tasks; fail if one has moved."""
+        self._session.update_all("repair_tasks", list(map(_REPAIRED, rows)))
 
-    def mend_attempts(self, rows: Sequence[TriedRow]) -> None:
-        """Write attempts as they were counted afresh."""
-        self._session.execute_many("mend_attempts", [row[:-1] for row in rows])
+    def repair_graphs(self, rows: Sequence[Row]) -> None:
+        """Write the recounted counts of graphs: id, state, three counts, events, told, extensions, when they moved."""
+        self._session.execute_many("repair_graphs", rows)
 
-    def mend_graphs(self, rows: Sequence[Row]) -> None:
-        """Write graphs: id, state, active, behind, unhandled, events, told, extensions, and then when and by whom."""
-        self._session.execute_many("mend_graphs", rows)
+    def repair_bots(self, rows: Sequence[Row]) -> None:
+        """Write what the events of bots say: id, events, terminated, missing."""
+        self._session.execute_many("repair_bots", rows)
 
-    def mend_definitions(self, rows: Sequence[Row]) -> None:
-        """Write to which graphs definitions belong, and what they are called: id, graph, label."""
-        self._session.execute_many("mend_definitions", rows)
-
-    def mend_events(self, rows: Sequence[Row]) -> None:
-        """Write to which graphs events belong: subject, graph."""
-        self._session.execute_many("mend_events", rows)
-
-    def mend_edges(self, there: Sequence[Row], gone: Sequence[Row]) -> None:
-        """Put edges where they should be, and take others away: prerequisite, dependent, on, and ran for."""
-        self._session.execute_many("put_edges", there)
-        self._session.execute_many("take_edges", gone)
-
-    def mend_mutexes(self, there: Sequence[Row], gone: Sequence[Row]) -> None:
-        """Put mutexes where they should be, and take others away: task, key, and party."""
-        self._session.execute_many("put_mutexes", there)
-        self._session.execute_many("take_mutexes", gone)
-
-    def mend_limits(self, there: Sequence[Row], gone: Sequence[Row]) -> None:
-        """Put demands where they should be, and take others away: task, name, and amount."""
-        self._session.execute_many("put_limits", there)
-        self._session.execute_many("take_limits", gone)
-
-    def mend_bots(self, rows: Sequence[Row]) -> None:
-        """Write what the events of bots say: id, events, first seen, terminated, missing."""
-        self._session.execute_many("mend_bots", rows)
-
-    def mend_queues(self, rows: Sequence[Row]) -> None:
+    def repair_queues(self, rows: Sequence[Row]) -> None:
         """Write what follows from the dimensions of queues: id, hash, root, pool."""
-        self._session.execute_many("mend_queues", rows)
+        self._session.execute_many("repair_queues", rows)
 
-    def unserve(self, rows: Sequence[Row]) -> None:
-        """Say that bots do not serve queues: bot, queue."""
-        self._session.execute_many("unserve", rows)
+    def repair_bot_queues(self, rows: Sequence[Row]) -> None:
+        """Delete which bots serve which queues: bot, queue."""
+        self._session.execute_many("repair_bot_queues", rows)
 
 
 def _events(row: Row) -> list[EventRow]:

@@ -94,9 +94,9 @@ def test_what_only_a_person_can_mend_is_left(database_url: str) -> None:
 
 def test_a_repair_that_fails_half_way_has_audited_what_it_mended(rig: Rig) -> None:
     labels = rig.submit(wide(2))
-    spoil(rig.store.url, "UPDATE task SET priority = 7; UPDATE graph SET behind = 9")
+    spoil(rig.store.url, "UPDATE task SET open_continuations = 7; UPDATE graph SET behind = 9")
     found = rig.engine.doctor()
-    failpoints.arm("repair.before:raise@3")
+    failpoints.arm("repair.before:raise@2")
     try:
         with pytest.raises(Failed):
             rig.engine.repair(found, "ann")

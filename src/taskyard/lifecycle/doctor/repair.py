@@ -1,0 +1,193 @@
+"""`repair` rewrites wrong counts from the rows that they count.
+
+It does not trust the findings: it takes the locks of the code that keeps a count, counts again and writes that, with an
+audit row for each count in the same transaction. Then it asks the gates of the tasks that it repaired, since they may
+have missed their turn. A second repair changes nothing.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from taskyard.core.states import Signal, sources
+from taskyard.lifecycle import subgraph
+from taskyard.lifecycle.commands import NO_SUBJECT
+from taskyard.lifecycle.doctor import finding, fleet
+from taskyard.lifecycle.doctor.check import GraphPage
+from taskyard.lifecycle.doctor.finding import Finding
+from taskyard.lifecycle.doctor.invariants import settled_unnoticed, unasked_gate
+from taskyard.lifecycle.doctor.recount import (
+    GraphCounts,
+    GraphFacts,
+    graph_facts,
+    recount_task,
+    task_differences,
+    task_facts,
+)
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.store.repo.doctor import TaskRow
+from taskyard.store.repo.events import encode_fact, encode_transition
+
+#: How many tasks one transaction repairs.
+PAGE_MAX: Final = 200
+#: The name of a repair in the audit.
+REPAIR: Final = "repair"
+#: The states of a task before admission.
+_ADMISSIBLE: Final = sources(Signal.ADMIT)
+
+#: Carries out one transaction.
+Transact: TypeAlias = Callable[[Callable[[Transaction], None]], None]
+
+
+def repair(transact: Transact, findings: Iterable[Finding], actor: str = "") -> int:
+    """Repair what can be repaired; return the number of those findings."""
+    transact = _from_stored_rows(transact)
+    mendable = [one for one in findings if one.mendable]
+    tasks = {int(one.subject) for one in mendable if one.kind == finding.TASK}
+    graphs = {int(one.subject) for one in mendable if one.kind == finding.GRAPH}
+    # First the tasks, then the graphs, which sum them up. Moves come last, when all counts are right.
+    for page in _pages(tasks):
+        transact(lambda transaction, page=page: _repair_tasks(transaction, page, actor))  # type: ignore[misc]
+    for graph in sorted(graphs):
+        transact(lambda transaction, graph=graph: _repair_graph(transaction, graph, actor))  # type: ignore[misc]
+    for page in _pages(tasks):
+        transact(lambda transaction, page=page: _ask_gates(transaction, page, actor))  # type: ignore[misc]
+    for page in _pages(graphs):
+        transact(lambda transaction, page=page: _tell_parents(transaction, page, actor))  # type: ignore[misc]
+    if any(one.kind not in {finding.TASK, finding.GRAPH} for one in mendable):
+        transact(lambda transaction: _repair_fleet(transaction, mendable, actor))
+    return len(mendable)
+
+
+def _from_stored_rows(transact: Transact) -> Transact:
+    """Read stored rows and not the row cache: the cache may be right where the database is wrong."""
+
+    def carry_out(act: Callable[[Transaction], None]) -> None:
+        def distrusting(transaction: Transaction) -> None:
+            transaction.repo.cache.bypass()
+            act(transaction)
+
+        transact(distrusting)
+
+    return carry_out
+
+
+def _pages(ids: Iterable[int]) -> Iterator[Sequence[int]]:
+    ordered = sorted(ids)
+    for start in range(0, len(ordered), PAGE_MAX):
+        yield ordered[start : start + PAGE_MAX]
+
+
+# Tasks.
+
+
+def _repair_tasks(transaction: Transaction, ids: Sequence[int], actor: str) -> None:
+    """Recount tasks while they are locked, and write that."""
+    tasks, graphs = _locked(transaction, ids)
+    facts = task_facts(transaction.repo, tasks, graphs)
+    rows: list[TaskRow] = []
+    for task in tasks:
+        wanted = recount_task(task, facts, graphs[task.graph_id], transaction.now)
+        found = list(task_differences(task, wanted))
+        rows += [wanted] if found else []
+        _audit(transaction, found, actor)
+        if task.needs_admission != wanted.needs_admission:
+            transaction.mark_dirty(task.id)  # the admission pass has to learn of it, or to forget it
+    transaction.repo.doctor.repair_tasks(rows)
+
+
+def _ask_gates(transaction: Transaction, ids: Sequence[int], actor: str) -> None:
+    """Move the tasks that missed their turn while their counts were wrong."""
+    locked, graphs = _locked(transaction, ids)
+    tasks = [task for task in locked if graphs[task.graph_id].counts(task)]
+    for task in tasks:
+        _audit(transaction, unasked_gate(task, graphs[task.graph_id]), actor)
+    records = transaction.lock_tasks([task.id for task in tasks]).values()
+    transaction.stirred += [task.id for task in records if task.needs_admission]
+    transaction.to_admit += [
+        (task, Signal.ADMIT) for task in records if task.state in _ADMISSIBLE and not task.needs_admission
+    ]
+    transaction.recheck_gates(records)
+    transaction.apply()
+
+
+def _locked(transaction: Transaction, ids: Sequence[int]) -> tuple[list[TaskRow], dict[int, GraphFacts]]:
+    """Lock tasks, and read their graphs."""
+    locked = transaction.repo.doctor.lock_tasks(ids)
+    graphs = graph_facts(transaction.repo, transaction.repo.graphs.peek({task.graph_id for task in locked}))
+    return [task for task in locked if task.graph_id in graphs], graphs
+
+
+# Graphs.
+
+
+def _repair_graph(transaction: Transaction, id: int, actor: str) -> None:
+    """Recount a whole graph while it is locked. For a large one that takes longer than any move."""
+    locked = transaction.repo.graphs.read([id])
+    if not locked:
+        return
+    page = GraphPage(transaction.repo, {id: locked[0]}, transaction.now)
+    deque(page.check_tasks(), maxlen=0)
+    wrong = [one for one in page.check_graphs() if one.mendable]
+    for graph, wanted in page.recounted() if wrong else ():
+        _write_graph(transaction, graph, wanted)
+    _audit(transaction, wrong, actor)
+
+
+def _write_graph(transaction: Transaction, graph: GraphFacts, wanted: GraphCounts) -> None:
+    id, published, moved_ms = graph.record.id, graph.replay.state, None
+    if published is not None and published != wanted.state:
+        # Subscribers were told another state.
+        turned = encode_fact(encode_transition(published, wanted.state, None), None, None, None)
+        transaction.repo.events.add(transaction.now, [(id, wanted.events, {id: [turned]})])
+        wanted, moved_ms = wanted._replace(events=wanted.events + 1), transaction.now
+    transaction.repo.doctor.repair_graphs([(id, *wanted, moved_ms)])
+
+
+def _tell_parents(transaction: Transaction, graphs: Sequence[int], actor: str) -> None:
+    """Tell tasks of the graphs inside them that settled unnoticed while their counts were wrong."""
+    for graph in transaction.repo.graphs.peek(transaction.repo.doctor.settled_inner(graphs)):
+        subgraph.end_parent(transaction, graph)
+        _audit(transaction, [settled_unnoticed(graph.id)], actor)
+
+
+# The fleet, and everything else.
+
+
+def _repair_fleet(transaction: Transaction, findings: Sequence[Finding], actor: str) -> None:
+    """Check again under locks, and repair what is still wrong."""
+    repo, wanted = transaction.repo, {(one.kind, one.subject) for one in findings}
+    if any(one.kind in {finding.SERVICE, finding.QUEUE} for one in findings):
+        repo.queues.lock_count()
+    repo.bots.read(sorted({str(one.subject) for one in findings if one.kind == finding.BOT}))
+    transaction.lock_tasks(sorted({int(one.subject) for one in findings if one.kind == finding.HOLD}))
+    still = [one for one in fleet.counts(repo) if one.mendable and (one.kind, one.subject) in wanted]
+    of = {kind: [one for one in still if one.kind == kind] for kind, _ in wanted}
+    repo.admission.delete_holds([int(one.subject) for one in of.get(finding.HOLD, ())])
+    repo.doctor.repair_bot_queues([(one.subject, one.stored) for one in of.get(finding.BOT_QUEUE, ())])
+    _repair_bots(transaction, {str(one.subject) for one in of.get(finding.BOT, ())})
+    _repair_queues(transaction, {int(one.subject) for one in of.get(finding.QUEUE, ())})
+    if finding.SERVICE in of:
+        repo.queues.add([], repo.doctor.queue_counts()[2])
+    _audit(transaction, still, actor)
+
+
+def _repair_bots(transaction: Transaction, ids: set[str]) -> None:
+    wanted = [fleet.recount_bot(bot) for bot in fleet.bots(transaction.repo) if bot.id in ids] if ids else []
+    if wanted:
+        transaction.repo.doctor.repair_bots([bot[:4] for bot in wanted])
+        transaction.mark_dirty(None)
+
+
+def _repair_queues(transaction: Transaction, ids: set[int]) -> None:
+    """Write what follows from the dimensions of queues. Other servers learn of it when they are restarted."""
+    if ids:
+        rows = [fleet.queue_row(queue) for queue in transaction.repo.queues.after(0) if queue.id in ids]
+        transaction.repo.doctor.repair_queues(rows)
+        transaction.registry.forget()
+
+
+def _audit(transaction: Transaction, findings: Iterable[Finding], actor: str) -> None:
+    """Audit what is repaired, with the task or the graph that it is about."""
+    for one in findings:
+        transaction.audit(actor, REPAIR, int(one.subject) if one.is_keyed else NO_SUBJECT, str(one))

@@ -1,0 +1,107 @@
+"""Random graphs, and random steps of bots and people on them."""
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from taskyard.core.states import Signal
+from taskyard.lifecycle.cancel import cancel
+from taskyard.lifecycle.commands import Cancel, Lease, Poll, Report, Rerun
+from taskyard.lifecycle.continuations import run_page
+from taskyard.lifecycle.poll import poll
+from taskyard.lifecycle.rerun import rerun
+from taskyard.lifecycle.timeouts import apply_timeouts
+from taskyard.lifecycle.transaction import Transaction
+from tests.lifecycle.yard import Labels, Yard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COMMAND = {"dimensions": {"pool": "default"}, "payload": {"command": ["true"]}}
+
+
+def random_history(yard: Yard, chance: Random) -> None:
+    """Make 80 random steps with four graphs and three bots."""
+    graphs = [yard.submit(random_graph(chance)) for _ in range(4)]
+    bots = [f"b{number}" for number in range(3)]
+    for bot in bots:
+        yard.hello(bot)
+    steps: list[Callable[[], object]] = [
+        lambda: yard.claim(chance.choice(bots), chance.randint(1, 4)),
+        lambda: end_random_lease(yard, chance, bots),
+        lambda: end_random_lease(yard, chance, bots),
+        lambda: rerun_or_cancel(yard, chance, graphs),
+        lambda: yard.hello(chance.choice(bots)),
+        lambda: yard.later(chance.randint(1, 50_000)),
+        lambda: yard.do(apply_timeouts),
+        lambda: run_continuations(yard),
+    ]
+    for _ in range(80):
+        chance.choice(steps)()
+
+
+def random_graph(chance: Random) -> dict[str, object]:
+    """Make a graph with every sort of edge, join and policy."""
+    tasks: dict[str, object] = {}
+    for place in range(10):
+        before = chance.sample(range(place), min(place, chance.randint(0, 3)))
+        tasks[f"t{place}"] = {
+            "requires": [
+                {"task": f"t{one}", "on": chance.choice(["success", "success", "failure", "always"])} for one in before
+            ],
+            "join": chance.choice(["all", "any"]),
+            "on_impossible": chance.choice(["hold", "fail", "skip"]),
+            "reruns": chance.randint(0, 1),
+            "task": COMMAND | ({"mutexes": [{"key": "door"}]} if chance.random() < 0.1 else {}),
+        }
+    return {"tasks": tasks}
+
+
+def end_random_lease(yard: Yard, chance: Random, bots: list[str]) -> None:
+    bot = chance.choice(bots)
+    leases = leases_of(yard, bot)
+    if not leases:
+        return
+    lease, signal = chance.choice(leases), chance.choice([Signal.SUCCEED, Signal.FAIL, Signal.FAIL, Signal.LOSE])
+
+    def act(transaction: Transaction) -> None:
+        transaction.edge_budget = chance.choice([0, 1, 1_000])
+        report = Report(lease.task, lease.attempt, lease.fence, signal, exit_code=int(signal is Signal.FAIL))
+        poll(transaction, [Poll(bot, "s1", reports=(report,))])
+
+    yard.do(act)
+
+
+def rerun_or_cancel(yard: Yard, chance: Random, graphs: list[Labels]) -> None:
+    """Rerun or cancel something at random: mostly a rerun."""
+    labels = chance.choice(graphs)
+    task, edge_budget = chance.choice(list(labels.values())), chance.choice([0, 1, 1_000])
+
+    def act(transaction: Transaction) -> None:
+        transaction.edge_budget = edge_budget
+        match chance.choice(["rerun", "rerun", "rerun", "rerun all", "cancel", "cancel behind", "cancel all"]):
+            case "rerun":
+                rerun(transaction, [Rerun(task=task)])
+            case "rerun all":
+                rerun(transaction, [Rerun(graph=labels.graph)])
+            case "cancel":
+                cancel(transaction, [Cancel(task=task)])
+            case "cancel behind":
+                cancel(transaction, [Cancel(task=task, subtree=True)])
+            case _:
+                if chance.random() < 0.2:
+                    cancel(transaction, [Cancel(graph=labels.graph)])
+
+    yard.do(act)
+
+
+def leases_of(yard: Yard, bot: str) -> list[Lease]:
+    with yard.store.read() as repo:
+        tasks = repo.tasks.read([id for id, _ in repo.tasks.leased_by([bot], 9)])
+    return [Lease(task.id, task.life.attempt, task.fence, yard.now) for task in tasks]
+
+
+def run_continuations(yard: Yard) -> None:
+    with yard.store.read() as repo:
+        notes = repo.continuations.after(0, 100)
+    for note in notes:
+        yard.do(lambda transaction, id=note.id: run_page(transaction, id))  # type: ignore[misc]
