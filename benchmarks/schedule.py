@@ -196,8 +196,10 @@ class _Yard:
         now = _now()
         keys = [int(key) for key in ids.mint(now, len(graph.tasks) + 1, 0)]
         labels = dict(zip(graph.tasks, keys[1:], strict=True))
-        brood = NewTasks(keys[0], list(graph.tasks.values()), labels, now, substitutes=False)
-        submission = NewGraph(graph, brood, ("taskyard", graph.name, graph.routing, "", "[]", str(now)), "benchmark")
+        new_tasks = NewTasks(keys[0], list(graph.tasks.values()), labels, now, substitutes=False)
+        submission = NewGraph(
+            graph, new_tasks, ("taskyard", graph.name, graph.routing, "", "[]", str(now)), "benchmark"
+        )
         answer = self._do(lambda transaction: submit(transaction, [submission]))[0]
         assert isinstance(answer, Submitted), answer
 

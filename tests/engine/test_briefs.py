@@ -26,15 +26,15 @@ from taskyard.wire.bot_protocol import Stats
 from tests.engine.rig import Rig, graph, report, task
 
 
-def briefed(rig: Rig, want: int = 1, bot: str = "b1") -> tuple[Lease, ...]:
+def leases_with_definitions(rig: Rig, want: int = 1, bot: str = "b1") -> tuple[Lease, ...]:
     answer = rig.engine.poll(Poll(bot, "s1", rig.clock.word(), want=want, with_definitions=True))
     assert isinstance(answer, PollOutcome), answer
     return answer.leases
 
 
-def brief_of(lease: Lease) -> AttemptDefinition:
-    assert lease.brief is not None
-    return lease.brief
+def definition_of(lease: Lease) -> AttemptDefinition:
+    assert lease.definition is not None
+    return lease.definition
 
 
 def said(rig: Rig, **words: Any) -> PollOutcome:
@@ -56,11 +56,12 @@ def printed(rig: Rig, lease: Lease) -> bytes:
 def test_a_lease_comes_with_what_is_to_be_run(rig: Rig) -> None:
     rig.hello()
     labels = rig.submit(graph(a=task(payload={"command": ["make", "\u00fc"]}, disconnect="keep", deadline="1h")))
-    (lease,) = briefed(rig)
-    brief = brief_of(lease)
-    assert json.loads(brief.payload) == {"command": ["make", "\u00fc"]}
-    assert (brief.graph, brief.label, brief.disconnect) == (labels.graph, "a", "keep")
-    assert (brief.deadline_ms, brief.inputs, brief.checkpoint) == (rig.clock.now() + 3_600_000, None, None)
+    (lease,) = leases_with_definitions(rig)
+    definition = definition_of(lease)
+    assert json.loads(definition.payload) == {"command": ["make", "\u00fc"]}
+    assert (definition.graph, definition.label, definition.disconnect) == (labels.graph, "a", "keep")
+    assert definition.deadline_ms == rig.clock.now() + 3_600_000
+    assert (definition.inputs, definition.checkpoint) == (None, None)
 
 
 def test_a_second_slice_brings_its_own_payload(rig: Rig) -> None:
@@ -70,30 +71,30 @@ def test_a_second_slice_brings_its_own_payload(rig: Rig) -> None:
         {"dimensions": {"pool": "default"}, "payload": {"command": ["two"]}},
     ]
     rig.submit({"tasks": {"a": {"task": {"slices": slices}}}})
-    (lease,) = briefed(rig)
-    assert json.loads(brief_of(lease).payload) == {"command": ["two"]}
+    (lease,) = leases_with_definitions(rig)
+    assert json.loads(definition_of(lease).payload) == {"command": ["two"]}
 
 
 def test_what_prerequisites_published_comes_along_by_their_labels(rig: Rig) -> None:
     rig.hello()
     rig.submit(graph(a=task(), b=task(), quiet=task(), c=task("a", "b", "quiet")))
-    for lease in briefed(rig, 3):
-        label = brief_of(lease).label
+    for lease in leases_with_definitions(rig, 3):
+        label = definition_of(lease).label
         result = None if label == "quiet" else json.dumps({"from": label})
         said(rig, reports=(report(lease, result=result),))
-    (last,) = briefed(rig)
-    assert json.loads(brief_of(last).inputs or "") == {"a": {"from": "a"}, "b": {"from": "b"}}
+    (last,) = leases_with_definitions(rig)
+    assert json.loads(definition_of(last).inputs or "") == {"a": {"from": "a"}, "b": {"from": "b"}}
 
 
 def test_the_next_attempt_gets_the_newest_checkpoint(rig: Rig) -> None:
     rig.hello()
     rig.submit(graph(a={**task(), "reruns": 1}))
-    (lease,) = briefed(rig)
+    (lease,) = leases_with_definitions(rig)
     for left in (b"one", b"two"):
         said(rig, renewals=(Renewal(lease.task, 1, lease.fence, "half way", left),))
     said(rig, reports=(report(lease, Signal.FAIL),))
-    (again,) = briefed(rig)
-    assert (again.attempt, brief_of(again).checkpoint) == (2, b"two")
+    (again,) = leases_with_definitions(rig)
+    assert (again.attempt, definition_of(again).checkpoint) == (2, b"two")
 
 
 def test_output_is_kept_once_however_it_is_sent(rig: Rig) -> None:
@@ -152,8 +153,8 @@ def test_a_running_task_speaks_for_itself_until_it_ends(rig: Rig) -> None:
     with rig.store.read() as repo:
         assert repo.output.progress([labels["a"]]) == {labels["a"]: "half way"}
     rig.end(lease)
-    (next_,) = briefed(rig)
-    assert brief_of(next_).inputs == '{"a":{"x":1}}'
+    (next_,) = leases_with_definitions(rig)
+    assert definition_of(next_).inputs == '{"a":{"x":1}}'
     late = rig.engine.publish(spoken)
     assert isinstance(late, Refusal)
     assert late.code is Code.LEASE_LOST
@@ -165,7 +166,7 @@ def test_of_what_an_attempt_prints_the_beginning_is_kept_up_to_the_limit(
     monkeypatch.setattr(report_module, "OUTPUT_MAX", 10)
     rig.hello()
     rig.submit(graph(a=task()))
-    (lease,) = briefed(rig)
+    (lease,) = leases_with_definitions(rig)
     kept = said(rig, outputs=(piece(lease, 0, b"123456"), piece(lease, 6, b"789012"), piece(lease, 12, b"34"))).outputs
     assert kept == (OutputStored(lease.task, 1, 6), OutputStored(lease.task, 1, 10), OutputStored(lease.task, 1, 10))
     assert printed(rig, lease) == b"1234567890"

@@ -196,9 +196,9 @@ def test_pages_hold_everything_once_and_are_as_full_as_can_be(degrees: list[int]
     found = validate({"tasks": nodes}).graph
     assert found is not None
     tasks = list(found.tasks.values())
-    brood = NewTasks(1, tasks, {label: place for place, label in enumerate(nodes)}, Millis(0), substitutes=False)
-    pages = [tasks[page] for page in brood.pages(most)]
+    new_tasks = NewTasks(1, tasks, {label: place for place, label in enumerate(nodes)}, Millis(0), substitutes=False)
+    pages = [tasks[page] for page in new_tasks.pages(most)]
     assert [one for page in pages for one in page] == tasks
     assert all(len(page) == 1 or weight_of(page) <= most for page in pages)
     assert all(weight_of([*page, after[0]]) > most for page, after in pairwise(pages))
-    assert (brood.weight <= most) == (weight_of(tasks) <= most)
+    assert (new_tasks.weight <= most) == (weight_of(tasks) <= most)

@@ -161,7 +161,7 @@ def extended(yard: Yard, id: int, document: object) -> dict[str, int]:
     """Add tasks to a graph; give their ids."""
     one = extension(yard, id, document)
     assert yard.do(lambda transaction: submit.extend(transaction, [one])) == [submit.Submitted(id)]
-    return {task.label: one.brood.ids[task.label] for task in one.brood.tasks}
+    return {task.label: one.new_tasks.ids[task.label] for task in one.new_tasks.tasks}
 
 
 def extension(yard: Yard, id: int, document: object) -> submit.Extension:
@@ -175,5 +175,5 @@ def extension(yard: Yard, id: int, document: object) -> submit.Extension:
     keys = ids.mint(yard.now, len(validation.graph.tasks), 7)
     new = {label: int(key) for label, key in zip(validation.graph.tasks, keys, strict=True)}
     known = {label: old for old, label, _, _ in rows} | new
-    brood = NewTasks(id, list(validation.graph.tasks.values()), known, yard.now, substitutes=False)
-    return submit.Extension(brood, record.extensions, "me", "ann")
+    new_tasks = NewTasks(id, list(validation.graph.tasks.values()), known, yard.now, substitutes=False)
+    return submit.Extension(new_tasks, record.extensions, "me", "ann")

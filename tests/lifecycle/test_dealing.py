@@ -212,7 +212,7 @@ def test_a_rerun_that_did_not_see_a_run_end_is_tried_again(postgres_url: str, mo
         monkeypatch.setattr(transaction, "apply", end_first)
         assert rerun(transaction, [Rerun(labels["t0"])]) == [Done(labels["t0"], State.WAITING)]
 
-    with pytest.raises(TransactionConflict, match="ended meanwhile"):
+    with pytest.raises(TransactionConflict, match="handler finished"):
         yard.do(rerun_while_the_cleanup_ends)
     assert in_short(yard.rerun(labels["t0"])) == BulkOutcome(labels["t0"], 0, promised=True)
     yard.keep_promises()

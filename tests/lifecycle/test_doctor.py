@@ -152,7 +152,7 @@ def test_an_extension_that_is_dropped_page_by_page_is_healthy_between_two_pages(
     one = extension(yard, labels.graph, graph(a=node("boom"), b=node("a", failure=["boom"]), c=node(always=["b"])))
     loading = yard.do(lambda transaction: submit.begin_extension(transaction, one))
     assert isinstance(loading, submit.LoadStarted)
-    rows = one.brood.rows(slice(None), loading.queues, yard.now, hidden=True)
+    rows = one.new_tasks.rows(slice(None), loading.queues, yard.now, hidden=True)
     assert yard.do(lambda transaction: submit.add_hidden_page(transaction, one, rows))
     assert found(yard) == []
     yard.later(1)
@@ -169,7 +169,7 @@ def begun(yard: Yard, document: object) -> submit.NewGraph:
     one = yard.prepared(document)
     loading = yard.do(lambda transaction: submit.begin(transaction, one))
     assert isinstance(loading, submit.LoadStarted)
-    rows = one.brood.rows(slice(None), loading.queues, yard.now)
+    rows = one.new_tasks.rows(slice(None), loading.queues, yard.now)
     assert yard.do(lambda transaction: submit.add_page(transaction, loading.graph, one.loader, rows))
     return one
 

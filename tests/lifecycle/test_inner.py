@@ -21,16 +21,16 @@ def around(yard: Grounds) -> Labels:
 
 
 def inside(yard: Grounds, labels: Labels, attempt: int = 1) -> NewGraph:
-    return replace(yard.prepared(INNER), inside=ParentAttempt(labels["outer"], attempt))
+    return replace(yard.prepared(INNER), parent=ParentAttempt(labels["outer"], attempt))
 
 
 def begun(yard: Grounds) -> tuple[Labels, Labels]:
     """A task that runs, and the graph that it is."""
     labels = around(yard)
     one = inside(yard, labels)
-    assert yard.do(lambda transaction: submit.submit(transaction, [one])) == [Submitted(one.brood.graph_id)]
+    assert yard.do(lambda transaction: submit.submit(transaction, [one])) == [Submitted(one.new_tasks.graph_id)]
     yard.hello("b1")
-    return labels, Labels(one.brood.graph_id, dict(one.brood.ids))
+    return labels, Labels(one.new_tasks.graph_id, dict(one.new_tasks.ids))
 
 
 def test_a_task_begins_with_its_graph_once(yard: Grounds) -> None:
@@ -50,7 +50,7 @@ def test_a_task_that_was_canceled_while_its_graph_was_loaded_does_not_begin(yard
     one = inside(yard, labels)
     loading = yard.do(lambda transaction: submit.begin(transaction, one))
     assert isinstance(loading, LoadStarted)
-    rows = one.brood.rows(slice(None), loading.queues, yard.now)
+    rows = one.new_tasks.rows(slice(None), loading.queues, yard.now)
     assert yard.do(lambda transaction: submit.add_page(transaction, loading.graph, one.loader, rows))
     yard.cancel(labels["outer"])
     assert isinstance(yard.do(lambda transaction: submit.open_graph(transaction, one)), Refusal)

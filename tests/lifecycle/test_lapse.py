@@ -374,13 +374,13 @@ def test_what_is_still_being_loaded_is_left_alone(yard: Grounds) -> None:
 
     def load(transaction: object) -> None:
         loading = begin(transaction, late)  # type: ignore[arg-type]
-        rows = late.brood.rows(slice(None), loading.queues, yard.now)  # type: ignore[union-attr]
+        rows = late.new_tasks.rows(slice(None), loading.queues, yard.now)  # type: ignore[union-attr]
         transaction.repo.tasks.add(rows.tasks)  # type: ignore[attr-defined]
 
     yard.do(load)
     yard.later(10_000)
     assert yard.sweep() == 1
-    task = yard.task(late.brood.ids["a"])
+    task = yard.task(late.new_tasks.ids["a"])
     assert (str(task.state), task.due_ms) == ("unscheduled", yard.now + SWEEP_MS)
     assert yard.sweep() == 0
 

@@ -25,11 +25,11 @@ def begun(yard: Grounds, one: NewGraph, pages: int = 1) -> Rows:
     """Begin to load a graph; all rows are there, none is visible."""
     loading = yard.do(lambda transaction: begin(transaction, one))
     assert isinstance(loading, LoadStarted)
-    size = len(one.brood.tasks) // pages + 1
+    size = len(one.new_tasks.tasks) // pages + 1
     rows = Rows()
     for page in range(pages):
-        rows = one.brood.rows(slice(page * size, (page + 1) * size), loading.queues, yard.now)
-        assert yard.do(lambda transaction, rows=rows: add_page(transaction, one.brood.graph_id, "me", rows))  # type: ignore[misc]
+        rows = one.new_tasks.rows(slice(page * size, (page + 1) * size), loading.queues, yard.now)
+        assert yard.do(lambda transaction, rows=rows: add_page(transaction, one.new_tasks.graph_id, "me", rows))  # type: ignore[misc]
     return rows
 
 
@@ -43,14 +43,14 @@ def extension(yard: Grounds, labels: Labels, whole: GraphDefinition, *new: str) 
 
 def yard_ids(yard: Grounds, whole: GraphDefinition) -> dict[str, int]:
     document = {"tasks": {label: node() for label in whole.tasks}}
-    return dict(yard.prepared(document).brood.ids)
+    return dict(yard.prepared(document).new_tasks.ids)
 
 
 def load(yard: Grounds, one: Extension) -> None:
     """Begin to load an extension; all rows are there, none is visible."""
     loading = yard.do(lambda transaction: begin_extension(transaction, one))
     assert isinstance(loading, LoadStarted)
-    rows = one.brood.rows(slice(None), loading.queues, yard.now, hidden=True)
+    rows = one.new_tasks.rows(slice(None), loading.queues, yard.now, hidden=True)
     assert yard.do(lambda transaction: add_hidden_page(transaction, one, rows))
 
 
@@ -61,10 +61,10 @@ def dropped(yard: Grounds, before: int, count: int = 1_000) -> int:
 def test_a_large_graph_is_opened_and_its_roots_are_released_page_by_page(yard: Grounds) -> None:
     one = yard.prepared({"tasks": {f"t{place}": node() for place in range(1_400)}})
     begun(yard, one, 2)
-    assert yard.do(lambda transaction: open_graph(transaction, one)) == Submitted(one.brood.graph_id)
-    assert yard.census(one.brood.ids) == {"unscheduled": 1_400}
+    assert yard.do(lambda transaction: open_graph(transaction, one)) == Submitted(one.new_tasks.graph_id)
+    assert yard.census(one.new_tasks.ids) == {"unscheduled": 1_400}
     assert yard.keep_promises() == 3
-    assert yard.census(one.brood.ids) == {"waiting": 1_400}
+    assert yard.census(one.new_tasks.ids) == {"waiting": 1_400}
 
 
 def test_a_note_that_is_gone_is_nothing_to_take_up(yard: Grounds) -> None:
@@ -83,20 +83,20 @@ def test_a_graph_whose_loading_never_ended_is_dropped_in_pages(yard: Grounds) ->
     yard.later(60_000)
     assert [dropped(yard, start + 1, 10) for _ in range(4)] == [1, 1, 1, 0]
     with yard.store.read() as repo:
-        assert repo.graphs.peek([one.brood.graph_id]) == []
-        assert repo.tasks.read(list(one.brood.ids.values())) == []
-    assert yard.do(lambda transaction: add_page(transaction, one.brood.graph_id, "me", rows)) is False
+        assert repo.graphs.peek([one.new_tasks.graph_id]) == []
+        assert repo.tasks.read(list(one.new_tasks.ids.values())) == []
+    assert yard.do(lambda transaction: add_page(transaction, one.new_tasks.graph_id, "me", rows)) is False
     begun(yard, one)
     yard.do(lambda transaction: open_graph(transaction, one))
     yard.keep_promises()
-    assert yard.census(one.brood.ids) == {"pending": 1, "unscheduled": 24}
+    assert yard.census(one.new_tasks.ids) == {"pending": 1, "unscheduled": 24}
 
 
 def test_a_loader_that_comes_back_to_a_graph_that_is_being_dropped_is_turned_away(yard: Grounds) -> None:
     one = yard.prepared(chain(*(f"t{place}" for place in range(25))))
     rows = begun(yard, one, 2)
     assert dropped(yard, yard.now + 1, 10) == 1
-    assert yard.do(lambda transaction: add_page(transaction, one.brood.graph_id, "me", rows)) is False
+    assert yard.do(lambda transaction: add_page(transaction, one.new_tasks.graph_id, "me", rows)) is False
     refused = yard.do(lambda transaction: open_graph(transaction, one))
     assert isinstance(refused, Refusal)
     assert refused.code is Code.CONFLICT
@@ -110,10 +110,10 @@ def test_a_large_extension_is_hidden_until_it_is_opened_and_then_shown(yard: Gro
     yard.hello("rack1")
     yard.run("rack1", labels)
     assert yard.verdict(labels) == "running"
-    assert yard.census(one.brood.ids) == {"successful": 1, "unscheduled": 2}
+    assert yard.census(one.new_tasks.ids) == {"successful": 1, "unscheduled": 2}
     yard.do(lambda transaction: open_extension(transaction, one))
     yard.keep_promises()
-    assert yard.census(one.brood.ids) == {"successful": 1, "waiting": 2}
+    assert yard.census(one.new_tasks.ids) == {"successful": 1, "waiting": 2}
 
 
 def test_a_graph_is_extended_by_one_large_extension_at_a_time(yard: Grounds) -> None:
@@ -151,8 +151,8 @@ def test_what_was_loaded_while_its_graph_was_canceled_is_canceled_with_it(yard: 
     one = extension(yard, labels, whole, "b", "page")
     load(yard, one)
     yard.cancel(graph=labels.graph)
-    assert yard.census(one.brood.ids) == {"canceled": 1, "unscheduled": 2}
+    assert yard.census(one.new_tasks.ids) == {"canceled": 1, "unscheduled": 2}
     yard.do(lambda transaction: open_extension(transaction, one))
     yard.keep_promises()
-    assert yard.census(one.brood.ids) == {"canceled": 3}
+    assert yard.census(one.new_tasks.ids) == {"canceled": 3}
     assert yard.graph(labels.graph).tally.active == 0

@@ -111,12 +111,12 @@ def extended(yard: Grounds, labels: Labels, label: str, *requires: str) -> int:
     """Add a task to a graph."""
     document = graph(**{name: node() for name in requires}, **{label: node(*requires)})
     more = yard.prepared(document)
-    ids = {**more.brood.ids, **labels}
-    brood = NewTasks(labels.graph, [more.graph.tasks[label]], ids, yard.now, substitutes=False)
+    ids = {**more.new_tasks.ids, **labels}
+    new_tasks = NewTasks(labels.graph, [more.graph.tasks[label]], ids, yard.now, substitutes=False)
     extensions = yard.graph(labels.graph).extensions
-    answer = yard.do(lambda transaction: extend(transaction, [Extension(brood, extensions, "me")]))
+    answer = yard.do(lambda transaction: extend(transaction, [Extension(new_tasks, extensions, "me")]))
     assert answer == [Submitted(labels.graph)]
-    return more.brood.ids[label]
+    return more.new_tasks.ids[label]
 
 
 def test_what_was_found_is_not_believed_once_the_graph_was_extended(yard: Grounds) -> None:

@@ -121,9 +121,13 @@ def test_an_extension_on_a_failed_task_is_born_blocked_and_its_handler_runs(yard
     yard.run("rack1", labels, "a")
     assert yard.verdict(labels) == "blocked"
     more = yard.prepared(graph(a=node(), b=node("a"), page=node(failure=["a"])))
-    ids = {**more.brood.ids, "a": labels["a"]}
-    brood = NewTasks(labels.graph, [more.graph.tasks["b"], more.graph.tasks["page"]], ids, yard.now, substitutes=False)
-    assert yard.do(lambda transaction: extend(transaction, [Extension(brood, 0, "me")])) == [Submitted(labels.graph)]
+    ids = {**more.new_tasks.ids, "a": labels["a"]}
+    new_tasks = NewTasks(
+        labels.graph, [more.graph.tasks["b"], more.graph.tasks["page"]], ids, yard.now, substitutes=False
+    )
+    assert yard.do(lambda transaction: extend(transaction, [Extension(new_tasks, 0, "me")])) == [
+        Submitted(labels.graph)
+    ]
     assert yard.words(ids) == {"a": "failed", "b": "blocked", "page": "waiting"}
     assert yard.graph(labels.graph).tally.unhandled == 0
     yard.run("rack1", ids)

@@ -70,17 +70,17 @@ class Yard:
         self.later(1)
         keys = ids.mint(self.now, len(graph.tasks) + 1, next(self._chance) % 60_000)
         labels = {label: int(key) for label, key in zip(graph.tasks, keys[1:], strict=True)}
-        brood = NewTasks(
+        new_tasks = NewTasks(
             int(keys[0]), list(graph.tasks.values()), labels, self.now, substitutes="$subs" in str(document)
         )
-        return NewGraph(graph, brood, ("taskyard", graph.name, graph.routing, "", "[]", str(document)), "me", actor)
+        return NewGraph(graph, new_tasks, ("taskyard", graph.name, graph.routing, "", "[]", str(document)), "me", actor)
 
     def submit(self, document: object) -> "Labels":
         """Submit a graph; get its labels."""
         submission = self.prepared(document)
         answer = self.do(lambda transaction: submit(transaction, [submission]))[0]
         assert isinstance(answer, Submitted), answer
-        return Labels(answer.graph, dict(submission.brood.ids))
+        return Labels(answer.graph, dict(submission.new_tasks.ids))
 
     # Bots.
 

@@ -95,27 +95,29 @@ class PagedLives(Lives):
         elif isinstance(load.what, NewGraph):
             one = load.what
             assert self.yard.do(
-                lambda transaction: births.add_page(transaction, one.brood.graph_id, one.loader, page[1])
+                lambda transaction: births.add_page(transaction, one.new_tasks.graph_id, one.loader, page[1])
             )
         else:
             self.add_hidden(load.what, load.tasks, *page)
 
     def add_hidden(self, one: Extension, tasks: dict[str, Wanted], labels: list[str], rows: Rows) -> None:
         assert self.yard.do(lambda transaction: births.add_hidden_page(transaction, one, rows))
-        brood, new = one.brood, {label: tasks[label] for label in labels}
-        self.steps.now().add(brood.graph_id, new, brood.ids, brood.created_ms, hidden=True)
+        new_tasks, new = one.new_tasks, {label: tasks[label] for label in labels}
+        self.steps.now().add(new_tasks.graph_id, new, new_tasks.ids, new_tasks.created_ms, hidden=True)
 
     def open(self, load: Load) -> None:
-        one, brood = load.what, load.what.brood
+        one, new_tasks = load.what, load.what.new_tasks
         if isinstance(one, NewGraph):
-            assert self.yard.do(lambda transaction: births.open_graph(transaction, one)) == Submitted(brood.graph_id)
+            assert self.yard.do(lambda transaction: births.open_graph(transaction, one)) == Submitted(
+                new_tasks.graph_id
+            )
             self.steps.submissions.append(one)
-            self.steps.now().add(brood.graph_id, load.tasks, brood.ids, brood.created_ms)
+            self.steps.now().add(new_tasks.graph_id, load.tasks, new_tasks.ids, new_tasks.created_ms)
         else:
             assert self.yard.do(lambda transaction: births.open_extension(transaction, one)) == Submitted(
-                brood.graph_id
+                new_tasks.graph_id
             )
-            self.steps.extensions.append((brood.graph_id, load.text, one))
+            self.steps.extensions.append((new_tasks.graph_id, load.text, one))
         self.steps.count("a load was opened")
 
     def give_up(self) -> None:
@@ -129,10 +131,10 @@ class PagedLives(Lives):
 
     def pages(self, one: NewGraph | Extension, begun: object, hidden: bool) -> Iterator[tuple[list[str], Rows]]:
         assert isinstance(begun, LoadStarted), begun
-        labels = [task.label for task in one.brood.tasks]
+        labels = [task.label for task in one.new_tasks.tasks]
         for first in range(0, len(labels), PAGE_MAX):
             page = slice(first, first + PAGE_MAX)
-            yield labels[page], one.brood.rows(page, begun.queues, self.yard.now, hidden=hidden)
+            yield labels[page], one.new_tasks.rows(page, begun.queues, self.yard.now, hidden=hidden)
 
     def catch_up(self) -> None:
         seen = self.yard.look()

@@ -84,8 +84,8 @@ class Premises(Grounds):
         self.later(1)
         keys = ids.mint(self.now, len(tasks), next(self._chance) % 60_000)
         new = {task.label: int(key) for task, key in zip(tasks, keys, strict=True)}
-        brood = NewTasks(graph, tasks, {label: id for id, label, _, _ in rows} | new, self.now, substitutes=False)
-        return Extension(brood, record.extensions, f"loader {self.now}", "ann") if tasks else None
+        new_tasks = NewTasks(graph, tasks, {label: id for id, label, _, _ in rows} | new, self.now, substitutes=False)
+        return Extension(new_tasks, record.extensions, f"loader {self.now}", "ann") if tasks else None
 
     def extend(self, one: Extension) -> Submitted | GraphChanged | Refusal:
         """Add tasks to a graph."""

@@ -70,16 +70,16 @@ class Steps:
 
     def submit(self, tasks: Mapping[str, Wanted]) -> None:
         one = self.yard.prepared(document(tasks))
-        assert self.yard.do(lambda transaction: submit(transaction, [one])) == [Submitted(one.brood.graph_id)]
+        assert self.yard.do(lambda transaction: submit(transaction, [one])) == [Submitted(one.new_tasks.graph_id)]
         self.submissions.append(one)
-        self.now().add(one.brood.graph_id, tasks, one.brood.ids, self.yard.now)
+        self.now().add(one.new_tasks.graph_id, tasks, one.new_tasks.ids, self.yard.now)
 
     def submit_again(self, pick: int) -> None:
         first, same = some(self.submissions, pick // 2), pick % 2 == 0
         one = first if same else replace(first, definition=(*first.definition[:5], "another body"))
         answer = self.yard.do(lambda transaction: submit(transaction, [one]))[0]
         if same:
-            assert answer == Submitted(one.brood.graph_id, echo=True)
+            assert answer == Submitted(one.new_tasks.graph_id, echo=True)
         else:
             assert code(answer) is Code.CONFLICT
         self.count("a submission was repeated" if same else "another body was refused")
@@ -94,7 +94,7 @@ class Steps:
         else:
             assert answer == Submitted(graph.id)
             self.extensions.append((graph.id, document(tasks), one))
-            self.now().add(graph.id, tasks, one.brood.ids, self.yard.now)
+            self.now().add(graph.id, tasks, one.new_tasks.ids, self.yard.now)
 
     def extend_again(self, pick: int) -> None:
         graph, text, stale = some(self.extensions, pick)

@@ -241,7 +241,7 @@ class Chores:
 
 
 def _serve_all(transaction: Transaction) -> None:
-    transaction.serves_all = True
+    transaction.serve_all_queues()
 
 
 # The ticker: has chores done when a commit hints at them, when something is due, and every few seconds anyway.
@@ -292,10 +292,10 @@ class Ticker:
         wanted = {
             chore
             for chore, hinted in (
-                (Chore.PASSES, left.stirs),
-                (Chore.PROMISES, left.promises),
-                (Chore.OWN, left.own),
-                (Chore.INNER, left.inner),
+                (Chore.PASSES, left.admission_dirty),
+                (Chore.PROMISES, left.continuations),
+                (Chore.OWN, left.server_tasks),
+                (Chore.INNER, left.subgraphs),
             )
             if hinted
         }

@@ -76,10 +76,10 @@ class Pages:
                 return None
             opened = self._transact(lambda transaction: _open(transaction, named), Boundary.LOAD_OPEN)
         except DuplicateKey:  # one of its keys, or the one under which it was submitted
-            self.drop(one.brood.graph_id, one.loader)
+            self.drop(one.new_tasks.graph_id, one.loader)
             raise
         if opened is None:
-            self.drop(one.brood.graph_id, one.loader)  # if it is still ours, somebody used the same key meanwhile
+            self.drop(one.new_tasks.graph_id, one.loader)  # if it is still ours, somebody used the same key meanwhile
         return opened
 
     def load_extension(self, one: Extension) -> Submitted | GraphChanged | Refusal:
@@ -128,9 +128,9 @@ class Pages:
         return written is None or bool(answer_of(written))
 
     def _rows(self, one: NewGraph | Extension, begun: LoadStarted) -> Iterator[Rows]:
-        for page in one.brood.pages(PAGE_MAX):
+        for page in one.new_tasks.pages(PAGE_MAX):
             hidden = isinstance(one, Extension)
-            rows = one.brood.rows(page, begun.queues, self._clock.now(), hidden=hidden)
+            rows = one.new_tasks.rows(page, begun.queues, self._clock.now(), hidden=hidden)
             # What the edges of an extension know is counted as they come, so those of a task come at once.
             yield from [rows] if hidden else rows.parts(PAGE_MAX)
 
@@ -139,17 +139,19 @@ def _begin(transaction: Transaction, named: KeyedSubmission) -> LoadStarted | Su
     one = named.submission
     begun = answer_to_submission(transaction, named) or begin(transaction, one)
     if isinstance(begun, Refusal) and begun.code is Code.LOADING and _loader(transaction, one) == one.loader:
-        return LoadStarted(one.brood.graph_id, queues.ensure(transaction.repo, one.brood.dimensions))
+        return LoadStarted(one.new_tasks.graph_id, queues.ensure(transaction.repo, one.new_tasks.dimensions))
     return begun
 
 
 def _inserting(one: NewGraph, rows: Rows) -> Callable[[Transaction], bool]:
     def act(transaction: Transaction) -> bool:
-        if not _is_inserted(transaction, one.brood.graph_id, rows) and not add_page(
-            transaction, one.brood.graph_id, one.loader, rows
+        if not _is_inserted(transaction, one.new_tasks.graph_id, rows) and not add_page(
+            transaction, one.new_tasks.graph_id, one.loader, rows
         ):
             return False
-        transaction.repo.graphs.set_created(one.brood.graph_id, transaction.now)  # a sign of life, until it is opened
+        transaction.repo.graphs.set_created(
+            one.new_tasks.graph_id, transaction.now
+        )  # a sign of life, until it is opened
         return True
 
     return act
@@ -158,16 +160,15 @@ def _inserting(one: NewGraph, rows: Rows) -> Callable[[Transaction], bool]:
 def _open(transaction: Transaction, named: KeyedSubmission) -> Submitted | None:
     if answer_to_submission(transaction, named) is not None:
         return None
-    transaction.promised = True
     opened = open_graph(transaction, named.submission)
     remember_submission(transaction, named, opened)
     return opened if isinstance(opened, Submitted) else None
 
 
 def _begin_extension(transaction: Transaction, one: Extension) -> LoadStarted | GraphChanged | Refusal:
-    graph = one.brood.graph_id
+    graph = one.new_tasks.graph_id
     if _show_life(transaction, one, transaction.now):  # it was begun already
-        return LoadStarted(graph, queues.ensure(transaction.repo, one.brood.dimensions))
+        return LoadStarted(graph, queues.ensure(transaction.repo, one.new_tasks.dimensions))
     if transaction.repo.continuations.in_graph(graph, SHOW):
         return Refusal(Code.LOADING, f"graph {text_of(Key(graph))} has just been extended, and not all of it is there")
     begun = begin_extension(transaction, one)
@@ -177,24 +178,25 @@ def _begin_extension(transaction: Transaction, one: Extension) -> LoadStarted | 
 
 def _hiding(one: Extension, rows: Rows) -> Callable[[Transaction], bool]:
     def act(transaction: Transaction) -> bool:
-        inserted = _is_inserted(transaction, one.brood.graph_id, rows) or add_hidden_page(transaction, one, rows)
+        inserted = _is_inserted(transaction, one.new_tasks.graph_id, rows) or add_hidden_page(transaction, one, rows)
         return inserted and _show_life(transaction, one, transaction.now)
 
     return act
 
 
 def _open_extension(transaction: Transaction, one: Extension) -> Submitted | Refusal:
-    transaction.promised = True
     opened = open_extension(transaction, one)
     if isinstance(opened, Submitted):
-        remember_extension(transaction, one.brood.graph_id, one.key, one.digest)
+        remember_extension(transaction, one.new_tasks.graph_id, one.key, one.digest)
     return opened
 
 
 def _show_life(transaction: Transaction, one: Extension, at: Millis) -> bool:
     """Note on an extension that is being loaded when something was last heard of it; tell whether it is."""
     ours = [
-        note for note in transaction.repo.continuations.in_graph(one.brood.graph_id, LOAD) if note.source == one.loader
+        note
+        for note in transaction.repo.continuations.in_graph(one.new_tasks.graph_id, LOAD)
+        if note.source == one.loader
     ]
     for note in ours:
         transaction.repo.continuations.advance(note.id, at)
@@ -212,7 +214,7 @@ def _is_inserted(transaction: Transaction, graph: int, rows: Rows) -> bool:
 
 
 def _loader(transaction: Transaction, one: NewGraph) -> str | None:
-    found = transaction.repo.graphs.peek([one.brood.graph_id])
+    found = transaction.repo.graphs.peek([one.new_tasks.graph_id])
     return found[0].loader if found else None
 
 

@@ -375,9 +375,9 @@ class Engine:
 
     def _hear(self, left: FollowUp) -> None:
         self.ticker.hear(left)
-        if left.turned:
+        if left.changed_graphs:
             for listener in self.listeners:
-                listener(left.turned)
+                listener(left.changed_graphs)
 
 
 def _clear_pass_lock(store: Store) -> None:

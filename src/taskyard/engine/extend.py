@@ -87,18 +87,18 @@ class Extending:
             return Submitted(known.id, echo=True, names=known.digests.ids)
         minted = self._mint.fresh(len(graph.tasks))
         body = submit.body_of(document)
-        brood = submit.brood_of(graph, body, minted, known.id, known.digests.ids, sender.submitter)
-        sender.may(brood.pools)
-        extension = Extension(brood, known.extensions, self._clock.word(), sender.actor, key, digest)
+        new_tasks = submit.new_tasks_of(graph, body, minted, known.id, known.digests.ids, sender.submitter)
+        sender.may(new_tasks.pools)
+        extension = Extension(new_tasks, known.extensions, self._clock.word(), sender.actor, key, digest)
         try:
             answer = self._store_it(extension)
         except DuplicateKey:
             return GraphChanged()
         # A large extension is shown page by page: who looks for the names now may not find all of them.
-        return replace(answer, names=brood.ids) if isinstance(answer, Submitted) else answer
+        return replace(answer, names=new_tasks.ids) if isinstance(answer, Submitted) else answer
 
     def _store_it(self, one: Extension) -> Submitted | GraphChanged | Refusal:
-        if one.brood.weight > PAGE_MAX:
+        if one.new_tasks.weight > PAGE_MAX:
             return self._pages.load_extension(one)
         answer: Submitted | GraphChanged | Refusal = answer_of(self._loop.put(one))
         return answer

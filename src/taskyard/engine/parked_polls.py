@@ -87,14 +87,14 @@ class Parking:
     def _stopped(self, transaction: Transaction) -> list[Served]:
         """Tell bots at once what a person wants ended."""
         stops: dict[str, list[Renewed]] = defaultdict(list)
-        for task in transaction.stopped:
+        for task in transaction.stopping:
             if task.bot in self._parked:
                 # Until when the lease lasts is counted from when a poll was sent, and this one may be old.
                 stops[task.bot].append(Renewed(task.id, task.life.attempt, None, stop=True))
         return [Served(bot, self._parked[bot][1], stops=tuple(found)) for bot, found in stops.items()]
 
     def _supplied(self, transaction: Transaction, everywhere: bool, others: set[str]) -> list[Served]:
-        fresh = [queue for queue in transaction.queued if queue != SERVER_QUEUE]
+        fresh = [queue for queue in transaction.entered_queues if queue != SERVER_QUEUE]
         if not (fresh or everywhere):
             return []
         wishes = [wish for wish in self._wishes(transaction, set(fresh), everywhere) if wish[0].bot not in others]
@@ -105,7 +105,7 @@ class Parking:
         given = claim(
             transaction, [ClaimRequest(poll, bot, min(count, share), parked=True) for poll, bot, count in wishes]
         )
-        return self._briefed(transaction, [poll for poll, _, _ in wishes], given)
+        return self._with_definitions(transaction, [poll for poll, _, _ in wishes], given)
 
     def settle(self, served: Iterable[Served]) -> None:
         """Answer those that were served: it is durable."""
@@ -127,7 +127,7 @@ class Parking:
                 wishes.append((poll, bot, poll.want))
         return wishes[:SERVED_MAX]
 
-    def _briefed(
+    def _with_definitions(
         self, transaction: Transaction, polls: Sequence[Poll], given: Sequence[tuple[Lease, ...]]
     ) -> list[Served]:
         found = [(poll, leases) for poll, leases in zip(polls, given, strict=True) if leases]

@@ -119,13 +119,13 @@ class Renewing:
         reused = {label: _reused(plan, label) for label in plan.tasks if label in plan.renewal.reused}
         ordered = [tasks[label] for label in _in_order(tasks)]
         digests = {**plan.digests, **_changed(plan, tasks)}
-        brood = NewTasks(minted.graph, ordered, ids, minted.created_ms, False, reused, digests, sender.submitter)
+        new_tasks = NewTasks(minted.graph, ordered, ids, minted.created_ms, False, reused, digests, sender.submitter)
         scheduler, name, routing, description, tags, _ = plan.definition
         row = RerunRow(plan.graph, plan.labels, len(plan.renewal.again), len(reused))
         origin = RerunOrigin(row, plan.told, _pages(tasks, ids, reused))
         definition = (scheduler, name, routing, description, tags, body)
         graph = GraphDefinition(name, routing, tasks, description)
-        submission = NewGraph(graph, brood, definition, self._clock.word(), sender.actor, origin=origin)
+        submission = NewGraph(graph, new_tasks, definition, self._clock.word(), sender.actor, origin=origin)
         return KeyedSubmission(submission, key)
 
 
@@ -211,7 +211,7 @@ def _pages(tasks: Mapping[str, Task], ids: Mapping[str, int], reused: Mapping[st
             order.add(ids[edge.task], ids[label])
             to_tell[ids[edge.task]] += 1
     wanted = {ids[label] for label in reused}
-    pages = Selection(order, to_tell).cut() if wanted else []
+    pages = Selection(order, to_tell).pages() if wanted else []
     return [[id for id in page if id in wanted] for page in pages]
 
 

@@ -169,7 +169,7 @@ def refusal(validation: Validation) -> Refusal:
     return Refusal(code, f"the document has {count} fault{'s' * (count > 1)}", validation.faults)
 
 
-def brood_of(
+def new_tasks_of(
     graph: GraphDefinition, body: bytes, minted: Minted, id: Key, known: Mapping[str, int], submitter: str
 ) -> NewTasks:
     """Give the tasks of a graph their ids; `known` has those of the labels that exist already."""
@@ -237,7 +237,7 @@ class Submitting:
 
         def make() -> KeyedSubmission:
             named = self._named(graph, body, id, key, sender)
-            sender.may(named.submission.brood.pools or _UNNAMED)
+            sender.may(named.submission.new_tasks.pools or _UNNAMED)
             return named
 
         return self.store(make, is_chosen=id is not None)
@@ -271,13 +271,13 @@ class Submitting:
 
     def _try(self, named: KeyedSubmission) -> Submitted | Refusal | None:
         """Store it, or say by None that it has to be tried again."""
-        if named.submission.brood.weight > PAGE_MAX:
+        if named.submission.new_tasks.weight > PAGE_MAX:
             answer = self._pages.load(named)
         else:
             answer = answer_of(self._loop.put(named))
         if not isinstance(answer, Refusal) or answer.code is not Code.LOADING:
             return answer
-        return None if self._pages.drop_if_stale(named.submission.brood.graph_id) else answer
+        return None if self._pages.drop_if_stale(named.submission.new_tasks.graph_id) else answer
 
     def _named(
         self,
@@ -289,9 +289,9 @@ class Submitting:
         inside: ParentAttempt | None = None,
     ) -> KeyedSubmission:
         minted = self._mint.fresh(len(graph.tasks))
-        brood = brood_of(graph, body, minted, minted.graph if id is None else id, {}, sender.submitter)
+        new_tasks = new_tasks_of(graph, body, minted, minted.graph if id is None else id, {}, sender.submitter)
         definition = definition_of(graph, self._scheduler_id, digest_of(body))
-        submission = NewGraph(graph, brood, definition, self._clock.word(), sender.actor, inside)
+        submission = NewGraph(graph, new_tasks, definition, self._clock.word(), sender.actor, inside)
         return KeyedSubmission(submission, key, chosen=id is not None)
 
     def _repeat(self, document: object, id: Key | None, key: str, sender: Submitter) -> Submitted | None:
@@ -320,7 +320,7 @@ def pools_of(graph: GraphDefinition) -> frozenset[str]:
 def _with_names(answer: Submitted | Refusal, named: KeyedSubmission) -> Submitted | Refusal:
     """Tell what tasks are called, where it is known: what was stored before may have grown since."""
     if isinstance(answer, Submitted) and not answer.echo:
-        return replace(answer, names=named.submission.brood.ids)
+        return replace(answer, names=named.submission.new_tasks.ids)
     return answer
 
 

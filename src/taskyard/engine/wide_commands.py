@@ -45,7 +45,6 @@ class Wishing:
 
     def _try(self, command: Cancel | Rerun, found: SelectedPages) -> Wished | NeedsSearch:
         def act(transaction: Transaction) -> Wished | NeedsSearch:
-            transaction.promised = True
             if isinstance(command, Cancel):
                 return carry_out_keyed(
                     transaction, [command], lambda transaction, ones: cancel.cancel(transaction, ones, found)

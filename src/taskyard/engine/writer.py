@@ -102,13 +102,13 @@ class Writer:
             with gc_paused(), self._store.write() as repo:
                 transaction = Transaction(repo, self._clock.now(), self._registry, self._lease_ms, self.server)
                 answer = act(transaction)
-                served = self.parking.serve(transaction, transaction.serves_all)
+                served = self.parking.serve(transaction, transaction.serves_all_queues)
                 transaction.finish()
                 point(boundary, Side.BEFORE)
             self._registry.settle()
             self.commits += 1
             self.parking.settle(served)
-            self.parking.release(transaction.altered)
+            self.parking.release(transaction.changed_bots)
             point(boundary, Side.AFTER)
         except BaseException:
             self._registry.undo()
@@ -175,7 +175,6 @@ def carry_out(transaction: Transaction, commands: Sequence[Command]) -> list[Any
             outcomes = room(transaction, [commands[place] for place in places[kind]])
             for place, outcome in zip(places[kind], outcomes or (), strict=bool(outcomes)):
                 answers[place] = outcome
-    transaction.promised = transaction.promised or Cancel in places or Rerun in places
     return answers
 
 
@@ -186,9 +185,9 @@ def weight(command: Command) -> int:
         said = len(command.reports) + len(command.renewals) + len(command.begun or ())
         return 1 + said + max(0, min(command.want, WANT_MAX)) + printed
     if isinstance(command, KeyedSubmission):
-        return 1 + command.submission.brood.weight
+        return 1 + command.submission.new_tasks.weight
     if isinstance(command, Extension):
-        return 1 + command.brood.weight
+        return 1 + command.new_tasks.weight
     if isinstance(command, Cancel | Rerun):
         return 1 if command.task is not None and not getattr(command, "subtree", False) else PAGE_MAX
     return 1

@@ -105,7 +105,8 @@ def _welcome(transaction: Transaction, known: Mapping[str, BotRecord], hellos: S
     twins = {one.bot for one in begun if _is_twin(known.get(one.bot), one.session)}
     record_event(transaction, sorted(new - twins), CONNECTED)
     record_event(transaction, sorted(twins), CONNECTED, ELSEWHERE)
-    transaction.altered |= {one.bot for one in hellos}
+    for one in hellos:
+        transaction.mark_bot_changed(one.bot)
     transaction.mark_dirty(None)
     return lost
 
@@ -144,7 +145,8 @@ def goodbye(transaction: Transaction, goodbyes: Sequence[Goodbye]) -> list[Refus
     gone = sorted({one.bot for one in goodbyes if one.bot in bots and bots[one.bot].session == one.session})
     transaction.repo.bots.end_sessions(gone)
     record_event(transaction, gone, ENDED)
-    transaction.altered |= set(gone)
+    for bot in gone:
+        transaction.mark_bot_changed(bot)
     transaction.mark_dirty(None)
     return answers
 

@@ -204,7 +204,7 @@ class Lease:
     fence: int
     until_ms: Millis
     slice_index: int = 0
-    brief: AttemptDefinition | None = None
+    definition: AttemptDefinition | None = None
 
 
 @value

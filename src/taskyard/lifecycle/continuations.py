@@ -1,8 +1,9 @@
-"""The room where promises are kept: what did not fit into one transaction goes on here, a page at a time.
+"""Run continuations: what did not fit into one transaction goes on here, a page at a time.
 
-What a task has to tell is told in the order in which it happened, and the pages of one wish are taken in the order in
-which they were promised: whoever takes up a later note is given the earlier one first. Before anything is rerun,
-everything in its graph has been told; before a new graph is opened, everything is taken over that it is born with.
+Transitions of a task are propagated in the order in which they happened, and the pages of one command are run in the
+order in which they were left: if an earlier continuation is open, it is run first. Before tasks are rerun, every
+transition in their graph is propagated; before the tasks of a new graph are released, all results that it reuses are
+copied.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,81 +15,81 @@ from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.queries import TransactionConflict
 from taskyard.store.rows import Continuation
 
-#: A word that no loader uses: whoever still loads a graph that is being dropped is turned away.
+#: No loader has this name, so a loader whose graph is being dropped cannot go on.
 DROPPED: Final = ""
 
 
-def run_page(transaction: Transaction, note_id: int) -> bool | None:
-    """Carry out a page of a note; say whether the note is done, or None if it is gone."""
-    wanted = transaction.repo.continuations.read(note_id)
+def run_page(transaction: Transaction, id: int) -> bool | None:
+    """Run a page of a continuation; return whether the continuation is done, or None if there is none of this id."""
+    wanted = transaction.repo.continuations.read(id)
     if wanted is None:
         return None
-    note = _first(transaction, wanted)
-    page = _PAGES.get(note.kind)
-    if page is None:
-        return False  # somebody is still loading
-    done = page(transaction, note)
+    first = _first(transaction, wanted)
+    run = _PAGES.get(first.kind)
+    if run is None:
+        return False  # a loader is still at work
+    done = run(transaction, first)
     transaction.apply()
-    return done and note.id == note_id
+    return done and first.id == id
 
 
 def drop_stale_loads(transaction: Transaction, before_ms: Millis, count: int) -> int:
-    """Drop what began to load before a moment and never became whole; say how many such loads there were.
+    """Drop graphs and extensions whose loading began before a moment and never ended; return how many there were.
 
-    Of a graph at most `count` tasks are dropped at once, so it comes again until it is gone. An extension is dropped by
-    a note.
+    At most `count` tasks of a graph are dropped at once: the next call continues. An extension is dropped by a
+    continuation.
     """
     graphs = transaction.repo.graphs.loading(before_ms, 1)
     for id, _ in graphs:
         _drop_graph(transaction, id, count)
-    notes = transaction.repo.continuations.older_than(rows.LOAD, before_ms, count)
-    for note in notes:
-        transaction.repo.continuations.delete(note.id)
-        # It was counted when it was begun, and from here on nothing else tells of it.
-        transaction.audit(note.actor, rows.DROP, note.graph, "an extension that never became whole")
-    transaction.repo.continuations.add([(rows.DROP, note.graph, None, None, None, "", note.actor) for note in notes])
-    return len(graphs) + len(notes)
+    loads = transaction.repo.continuations.older_than(rows.LOAD, before_ms, count)
+    for load in loads:
+        transaction.repo.continuations.delete(load.id)
+        # The extension was counted when it began, so the audit has to explain the gap.
+        transaction.audit(load.actor, rows.DROP, load.graph, "an extension that was never completely loaded")
+        transaction.defer(rows.DROP, load.graph, actor=load.actor, counted=False)
+    return len(graphs) + len(loads)
 
 
-def _first(transaction: Transaction, note: Continuation) -> Continuation:
-    """Find the note that has to be done before this one, or this one."""
-    before = _before(transaction, note)
-    if before is None or before.id == note.id:
-        return note
+def _first(transaction: Transaction, continuation: Continuation) -> Continuation:
+    """Return the continuation that has to be run before this one, or this one."""
+    before = _before(transaction, continuation)
+    if before is None or before.id == continuation.id:
+        return continuation
     found = transaction.repo.continuations.read(before.id)
     if found is None:
-        raise TransactionConflict("an earlier note was done meanwhile")
+        raise TransactionConflict("an earlier continuation was completed meanwhile")
     return _first(transaction, found)
 
 
-def _before(transaction: Transaction, note: Continuation) -> Continuation | None:
-    """Find what comes first: the earliest of its kind, and before any rerun whatever is still to be told.
+def _before(transaction: Transaction, continuation: Continuation) -> Continuation | None:
+    """Return the earliest of the same kind, or one of a kind that comes before it.
 
-    Nobody who holds one of these waits for a later one, so nobody waits in a circle.
+    A transaction that has locked one of these never waits for a later one, so there is no deadlock.
     """
-    notes = transaction.repo.continuations
-    if note.task is not None:
-        return failure_handlers.first_of(transaction.repo, note)
-    kinds = (*_EARLIER.get(note.kind, ()), note.kind)
-    return next((first for kind in kinds if (first := notes.first(note.graph, kind))), None)
+    repo = transaction.repo
+    if continuation.task is not None:
+        return failure_handlers.first_of(repo, continuation)
+    kinds = (*_EARLIER.get(continuation.kind, ()), continuation.kind)
+    return next((first for kind in kinds if (first := repo.continuations.first(continuation.graph, kind))), None)
 
 
-def _show(transaction: Transaction, note: Continuation) -> bool:
-    """Show a page of an extension. What was loaded while its graph was canceled is canceled with it."""
-    done = submit.show_page(transaction, note)
-    if done and transaction.is_canceled(note.graph):
-        cancel.defer_whole_graph(transaction, note.graph, note.actor)
+def _show(transaction: Transaction, continuation: Continuation) -> bool:
+    """Make a page of an extension visible. If its graph was canceled while it was loaded, it is canceled too."""
+    done = submit.show_page(transaction, continuation)
+    if done and transaction.is_canceled(continuation.graph):
+        cancel.defer_whole_graph(transaction, continuation.graph, continuation.actor)
     return done
 
 
 def _drop_graph(transaction: Transaction, id: int, count: int) -> None:
     found = transaction.repo.graphs.read([id])
-    if found and found[0].loader is not None:  # else it was opened just now
+    if found and found[0].loader is not None:  # else it has just been opened
         transaction.repo.graphs.set_loader(id, DROPPED)
         transaction.repo.graphs.delete_page(id, count)
 
 
-#: Which kinds of notes about a graph are done before those of another.
+#: Which kinds of continuations of a graph are run before those of a kind.
 _EARLIER: Mapping[str, tuple[str, ...]] = {
     rerun.RERUN: (*failure_handlers.TO_DEPENDENTS, *failure_handlers.TO_FAILURES),
     rows.OPEN: (submit.REUSE,),

@@ -1,9 +1,15 @@
-"""Telling failures how those who deal with them went on.
+"""Keep the handler counts of failed tasks up to date.
 
-A task that ended badly counts on its own row how many handlers ran for it and how many still may. Of a handler's moves
-only those are told that can change this: not that it was released, admitted or claimed. Whoever has more prerequisites
-than fit into one transaction leaves a note, and they are told page by page; a failure is never forgotten meanwhile,
-since until its page comes it counts the handler where it has heard it to be.
+A failed task counts on its own row how many handlers (dependents on failure, or on any end) ran for it and how many
+still may. Only those transitions of a handler are reported that can change this: not a release, an admission or a
+claim. If a handler has more prerequisites than fit into one transaction, a continuation is left, and they are updated
+page by page. Until then a failure counts the handler in the state of which it knows, so it never counts as unhandled
+too early.
+
+Continuations about a task are run in the order in which they were left, and each page by page in the order of ids.
+While one is open, later transitions of the same task are deferred too. So a neighbour always knows a first part of the
+transitions of a task, and `state_known_to` says which. What dependents learn and what prerequisites learn are
+independent of each other. An open continuation counts as active, so the graph cannot finish.
 """
 
 from collections import defaultdict
@@ -13,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from taskyard.core.graph.state import Handler, Handlers, counted, matters
 from taskyard.core.states import ENDED, FINAL, UNSUCCESSFUL, On, State
 from taskyard.core.structs import value
+from taskyard.lifecycle.transition import StateChange
 from taskyard.store.connection import Repo
 from taskyard.store.queries import TransactionConflict
 from taskyard.store.repo.tasks import EdgeRow, InEdge
@@ -21,231 +28,167 @@ from taskyard.store.rows import Continuation, TaskRecord
 if TYPE_CHECKING:
     from taskyard.lifecycle.transaction import Transaction
 
-
-# Who has heard what: a task that has more to tell than fits into one transaction leaves a note.
-#
-# Whoever a note is for is told page by page, in the order of their ids; while it is open, later moves of the same task
-# are told them by notes too, one after the other. So everybody has always heard a first part of a task's moves, and
-# `heard_by` says which. What dependents hear and what prerequisites hear does not wait for each other. A note counts
-# as active, so its graph cannot finish meanwhile. Nothing here tells anything.
-
-
-#: The note "tell the dependents of this task".
-PROPAGATE: Final = "tell"
-#: The note "tell the prerequisites of this task, for it may deal with their failures now, or no more".
-REPORT_TO_FAILURES: Final = "deal"
-#: The same of a task that ran to its end. Until it is done nobody in the graph is rerun: else the run would count for
-#: a failure that came after it.
-REPORT_RUN: Final = "ran"
-#: The notes that dependents wait for, and those that prerequisites wait for.
+#: The continuation "propagate a transition of this task to its dependents".
+PROPAGATE: Final = "propagate"
+#: The continuation "report a transition of this handler to the failures it may handle".
+REPORT_TO_FAILURES: Final = "report_to_failures"
+#: The same for a handler that ran to its end. Until it is done no task of the graph is rerun: else the run would count
+#: for a failure that came after it.
+REPORT_RUN: Final = "report_run"
+#: The continuations by which dependents learn of transitions, and those by which prerequisites do.
 TO_DEPENDENTS: Final = frozenset({PROPAGATE})
 TO_FAILURES: Final = frozenset({REPORT_TO_FAILURES, REPORT_RUN})
+#: Along how many edges one page reports.
+PAGE_MAX: Final = 1_000
 
 Edge = TypeVar("Edge")
 
 
-def state_known_to(listener: int, state: State, notes: Iterable[Continuation]) -> State:
-    """Say where `listener` thinks a task is that is in `state` and has these notes open for it, in order."""
-    for note in notes:
-        if note.source is not None and note.cursor <= listener:
-            return State(note.source)
-    return state
-
-
-def is_up_to_date(listener: int, notes: Iterable[Continuation]) -> bool:
-    """Tell whether a listener has heard everything about a task with these notes."""
-    return all(note.cursor > listener for note in notes)
-
-
-def continuations_of(
-    transaction: "Transaction", tasks: Iterable[TaskRecord], kinds: frozenset[str]
-) -> dict[int, list[Continuation]]:
-    """Read what tasks have still to tell, in order; whoever is missing has told everything."""
-    return continuations_about(transaction, {task.id for task in tasks if task.open_continuations}, kinds)
-
-
-def continuations_about(
-    transaction: "Transaction", ids: Iterable[int], kinds: frozenset[str]
-) -> dict[int, list[Continuation]]:
-    """Read what the tasks with these ids have still to tell."""
-    found: dict[int, list[Continuation]] = defaultdict(list)
-    for note in transaction.repo.continuations.of_tasks(sorted(ids)):
-        if note.task is not None and note.kind in kinds:
-            found[note.task].append(note)
-    return found
-
-
-def first_of(repo: Repo, note: Continuation) -> Continuation:
-    """Find the note that those who wait for a note of a task have to hear first."""
-    assert note.task is not None
-    kinds = TO_FAILURES if note.kind in TO_FAILURES else TO_DEPENDENTS
-    return next(one for one in repo.continuations.of_tasks([note.task]) if one.kind in kinds)
-
-
-def defer(transaction: "Transaction", left: Sequence[tuple[str, TaskRecord, State, State]]) -> None:
-    """Promise to tell later: a kind of note, a task, and from where to where it went."""
-    rows = [(kind, task.graph, task.id, str(source), str(target), "", "") for kind, task, source, target in left]
-    transaction.repo.continuations.add(rows)
-    for _, task, _, _ in left:
-        task.open_continuations += 1
-        transaction.mark_changed(task)
-        transaction.adjust_counts(task.graph, active=1)
-
-
-def finish(transaction: "Transaction", task: TaskRecord, note: Continuation) -> None:
-    """A note of a task is done."""
-    transaction.repo.continuations.delete(note.id)
-    task.open_continuations -= 1
-    transaction.mark_changed(task)
-    transaction.adjust_counts(task.graph, active=-1)
-
-
-def whole_groups(edges: list[Edge], listener: Callable[[Edge], int]) -> list[Edge]:
-    """Leave the last listener of a page to the next one, since not all of its edges may be here."""
-    last = listener(edges[-1])
-    found = [edge for edge in edges if listener(edge) != last]
-    assert found, "there are more edges between two tasks than there are kinds of edges"
-    return found
-
-
-#: How many edges one page tells.
-PAGE_MAX: Final = 1_000
-
-
 @value
-class _News:
-    """How a handler went on."""
+class _HandlerChange:
+    """A transition of a handler."""
 
     source: State
     target: State
     ran: bool  # to its end
 
 
-def to_failures(transaction: "Transaction") -> None:
-    """Move the counts of the failures that somebody who moved deals with; what does not fit is left as notes."""
-    moved, transaction.handlers_moved = transaction.handlers_moved, []
-    # In a canceled graph nobody was told who deals with what, so there is nothing to take back.
-    moved = [(task, source) for task, source in moved if matters(source, task.state)]
+def to_failures(
+    transaction: "Transaction",
+    handlers: Sequence[tuple[TaskRecord, State]],
+    changes: Sequence[StateChange],
+    edges_max: int,
+) -> tuple[int, set[int]]:
+    """Update the failures that handlers may handle, along `edges_max` edges at most.
+
+    `handlers` have come from the state given with each; `changes` are still to be propagated to dependents. Return the
+    number of edges, and the handlers that ran to their end and were left as continuations.
+    """
+    # In a canceled graph handlers were not counted, so there is nothing to update.
+    moved = [(task, source) for task, source in handlers if matters(source, task.state)]
     moved = [(task, source) for task, source in moved if not transaction.is_canceled(task.graph)]
     if not moved:
-        return
-    telling = continuations_of(transaction, [task for task, _ in moved], TO_FAILURES)
-    at_once: dict[int, _News] = {}
+        return 0, set()
+    waiting = continuations_of(transaction, [task for task, _ in moved], TO_FAILURES)
+    used = 0
+    now: dict[int, _HandlerChange] = {}
     left: list[tuple[str, TaskRecord, State, State]] = []
     for task, source in moved:
-        ran, edges = task.life.ran and task.state in ENDED, _in_edges(task)
-        if task.id in telling or edges > transaction.edge_budget:
+        ran, edges = task.life.ran and task.state in ENDED, task.edges.count
+        if task.id in waiting or edges > edges_max - used:
             left.append((REPORT_RUN if ran else REPORT_TO_FAILURES, task, source, task.state))
         else:
-            transaction.edge_budget -= edges
-            at_once[task.id] = _News(source, task.state, ran)
-    _tell(transaction, transaction.repo.edges.into_handlers(at_once), at_once)
+            used += edges
+            now[task.id] = _HandlerChange(source, task.state, ran)
+    uncounted = {task.id for task, _, _ in changes}
+    _update(transaction, transaction.repo.edges.into_handlers(now), now, uncounted)
     defer(transaction, left)
-    transaction.ran_untold |= {task.id for kind, task, _, _ in left if kind == REPORT_RUN}
+    return used, {task.id for kind, task, _, _ in left if kind == REPORT_RUN}
 
 
-def check_rounds(transaction: "Transaction") -> None:
-    """See that nobody's run is told late who ended before what was rerun here; the graphs have to be locked by now."""
-    for graph in transaction.new_rounds:
-        if transaction.repo.continuations.first(graph, REPORT_RUN, transaction.ran_untold) is not None:
-            raise TransactionConflict("somebody ended meanwhile who may have dealt with what is rerun")
-
-
-def run_page(transaction: "Transaction", note: Continuation) -> bool:
-    """Tell one page of a note; say whether the note is done."""
-    assert note.task is not None
-    assert note.source is not None
-    assert note.target is not None
-    task = transaction.lock_tasks([note.task])[note.task]
-    edges = (
-        []
-        if transaction.is_canceled(task.graph)
-        else transaction.repo.edges.page_into(task.id, note.cursor, PAGE_MAX + 1)
-    )
+def run_page(transaction: "Transaction", continuation: Continuation) -> bool:
+    """Update one page of failures; return whether the continuation is done."""
+    assert continuation.task is not None
+    assert continuation.source is not None
+    assert continuation.target is not None
+    task = transaction.lock_tasks([continuation.task])[continuation.task]
+    edges: list[InEdge] = []
+    if not transaction.is_canceled(task.graph):
+        edges = transaction.repo.edges.page_into(task.id, continuation.cursor, PAGE_MAX + 1)
     done = len(edges) <= PAGE_MAX
     if not done:
         edges = whole_groups(edges, lambda edge: edge.prerequisite)
-        transaction.repo.continuations.advance(note.id, edges[-1].prerequisite + 1)
-    news = _News(State(note.source), State(note.target), note.kind == REPORT_RUN)
-    # What ended for good never fails, so nobody has to know who ran for it.
-    dealt = [edge for edge in edges if edge.on is not On.SUCCESS and edge.state not in FINAL]
-    _tell(transaction, dealt, {task.id: news})
+        transaction.repo.continuations.advance(continuation.id, edges[-1].prerequisite + 1)
+    change = _HandlerChange(State(continuation.source), State(continuation.target), continuation.kind == REPORT_RUN)
+    # A task in a final state never fails, so it needs not know which handlers ran.
+    edges = [edge for edge in edges if edge.on is not On.SUCCESS and edge.state not in FINAL]
+    _update(transaction, edges, {task.id: change}, frozenset())
     if done:
-        finish(transaction, task, note)
+        complete(transaction, task, continuation)
     return done
+
+
+def check_reruns(repo: Repo, rerun_graphs: Iterable[int], deferred_runs: set[int]) -> None:
+    """See that no run of a handler is reported late that ended before a rerun of this transaction.
+
+    The graphs have to be locked. `deferred_runs` are the runs that ended in this transaction.
+    """
+    for graph in rerun_graphs:
+        if repo.continuations.first(graph, REPORT_RUN, deferred_runs) is not None:
+            raise TransactionConflict("lost a race: a failure handler finished during the rerun; try again")
 
 
 def count_handlers(
     transaction: "Transaction",
-    failing: Mapping[int, TaskRecord],
+    failed: Mapping[int, TaskRecord],
     edges: Iterable[EdgeRow],
     dependents: Mapping[int, TaskRecord],
 ) -> None:
-    """Count those who deal with what has just failed, each where its prerequisite has heard it to be."""
+    """Count the handlers of tasks that have just failed, each in the state of which its prerequisite knows."""
     pairs = {(edge.prerequisite, edge.dependent): edge for edge in edges}.values()
-    notes = continuations_of(transaction, [dependents[edge.dependent] for edge in pairs], TO_FAILURES)
+    continuations = continuations_of(transaction, [dependents[edge.dependent] for edge in pairs], TO_FAILURES)
     for edge in pairs:
-        task, dependent = failing[edge.prerequisite], dependents[edge.dependent]
+        task, dependent = failed[edge.prerequisite], dependents[edge.dependent]
         if task.state in UNSUCCESSFUL:
-            state = state_known_to(task.id, dependent.state, notes.get(dependent.id, ()))
+            state = state_known_to(task.id, dependent.state, continuations.get(dependent.id, ()))
             adds = counted(Handler(state, edge.handled_round), task.life.round)
             transaction.set_handlers(task, _plus(task.handlers, adds))
 
 
 def add_new_handlers(transaction: "Transaction", handlers: Sequence[int]) -> None:
-    """Count new tasks among those that deal with a failure, where it happened before they came."""
-    for failed, adds in _new(transaction, handlers):
+    """Count new tasks as handlers of the failures that happened before they were added."""
+    for failed, adds in _failures_of_new(transaction, handlers):
         transaction.set_handlers(failed, _plus(failed.handlers, adds))
 
 
 def remove_new_handlers(transaction: "Transaction", handlers: Sequence[int]) -> None:
-    """Count tasks no more that nobody ever saw, and that are about to be dropped."""
-    for failed, adds in _new(transaction, handlers):
+    """Stop counting tasks that are about to be dropped before they became visible."""
+    for failed, adds in _failures_of_new(transaction, handlers):
         transaction.set_handlers(failed, _minus(failed.handlers, adds))
 
 
-def _tell(transaction: "Transaction", edges: Sequence[InEdge], news: Mapping[int, _News]) -> None:
-    """Tell prerequisites over these edges, and keep for which of their rounds a handler ran."""
+def _update(
+    transaction: "Transaction",
+    edges: Sequence[InEdge],
+    changes: Mapping[int, _HandlerChange],
+    uncounted: set[int] | frozenset[int],
+) -> None:
+    """Update the failures over these edges, and store for which of their rounds a handler ran.
+
+    `uncounted` are tasks whose latest transition is not propagated yet: the propagation counts their handlers.
+    """
     if not edges:
         return
     tasks = transaction.lock_tasks({edge.prerequisite for edge in edges})
-    notes = continuations_of(transaction, tasks.values(), TO_DEPENDENTS)
-    uncounted = {task.id for task, _, _ in transaction.to_tell}
+    continuations = continuations_of(transaction, tasks.values(), TO_DEPENDENTS)
     pairs: dict[tuple[int, int], list[InEdge]] = defaultdict(list)
     for edge in edges:
         pairs[edge.prerequisite, edge.dependent].append(edge)
     ran: list[tuple[int, int, str, int]] = []
     for (prerequisite, handler), same in pairs.items():
-        task, heard, handled_round = tasks[prerequisite], news[handler], same[0].handled_round
-        # Whoever ends while there is no failure has dealt with none: not with one that is tried again, or yet to come.
+        task, change, old_round = tasks[prerequisite], changes[handler], same[0].handled_round
+        # A handler that ends while there is no failure has handled none: not one that is retried or comes later.
         has_failed = task.state in UNSUCCESSFUL and prerequisite not in uncounted
-        now_for = task.life.round if heard.ran and has_failed else handled_round
-        is_counted = prerequisite not in uncounted and is_up_to_date(handler, notes.get(prerequisite, ()))
-        if is_counted and task.state in UNSUCCESSFUL:
-            before = counted(Handler(heard.source, handled_round), task.life.round)
-            after = counted(Handler(heard.target, now_for), task.life.round)
+        new_round = task.life.round if change.ran and has_failed else old_round
+        if has_failed and is_up_to_date(handler, continuations.get(prerequisite, ())):
+            before = counted(Handler(change.source, old_round), task.life.round)
+            after = counted(Handler(change.target, new_round), task.life.round)
             transaction.set_handlers(task, _plus(_minus(task.handlers, before), after))
-        if now_for is not None and now_for != handled_round:
-            ran += [(prerequisite, handler, str(edge.on), now_for) for edge in same]
+        if new_round is not None and new_round != old_round:
+            ran += [(prerequisite, handler, str(edge.on), new_round) for edge in same]
     transaction.repo.edges.set_handled_rounds(ran)
 
 
-def _new(transaction: "Transaction", handlers: Sequence[int]) -> Iterable[tuple[TaskRecord, Handlers]]:
-    """Find the failures that tasks deal with and have heard of, and what each of them adds there."""
+def _failures_of_new(transaction: "Transaction", handlers: Sequence[int]) -> Iterable[tuple[TaskRecord, Handlers]]:
+    """Find the failures that new tasks may handle and know of, and what each of the tasks adds to the counts there."""
     edges = transaction.repo.edges.into_handlers(handlers)
     tasks = transaction.lock_tasks({edge.prerequisite for edge in edges} | {edge.dependent for edge in edges})
-    notes = continuations_of(transaction, tasks.values(), TO_DEPENDENTS)
+    continuations = continuations_of(transaction, tasks.values(), TO_DEPENDENTS)
     for edge in {(edge.prerequisite, edge.dependent): edge for edge in edges}.values():
         failed, handler = tasks[edge.prerequisite], tasks[edge.dependent]
-        told = is_up_to_date(handler.id, notes.get(failed.id, ())) and not transaction.is_canceled(failed.graph)
-        if failed.state in UNSUCCESSFUL and told:
+        knows = is_up_to_date(handler.id, continuations.get(failed.id, ()))
+        if failed.state in UNSUCCESSFUL and knows and not transaction.is_canceled(failed.graph):
             yield failed, counted(Handler(handler.state, edge.handled_round), failed.life.round)
-
-
-def _in_edges(task: TaskRecord) -> int:
-    """Say how many in-edges a task has: it counts them all, whatever they know."""
-    edges = task.edges
-    return edges.awaited + edges.met + edges.broken + edges.impossible
 
 
 def _plus(one: Handlers, other: Handlers) -> Handlers:
@@ -254,3 +197,69 @@ def _plus(one: Handlers, other: Handlers) -> Handlers:
 
 def _minus(one: Handlers, other: Handlers) -> Handlers:
     return Handlers(one.ran - other.ran, one.hoped - other.hoped)
+
+
+# Continuations about a task: what its neighbours do not know yet.
+
+
+def state_known_to(neighbour: int, state: State, continuations: Iterable[Continuation]) -> State:
+    """Return the state in which `neighbour` knows a task that is in `state` and has these open continuations for it."""
+    for continuation in continuations:
+        if continuation.source is not None and continuation.cursor <= neighbour:
+            return State(continuation.source)
+    return state
+
+
+def is_up_to_date(neighbour: int, continuations: Iterable[Continuation]) -> bool:
+    """Tell whether a neighbour knows every transition of a task with these open continuations."""
+    return all(continuation.cursor > neighbour for continuation in continuations)
+
+
+def continuations_of(
+    transaction: "Transaction", tasks: Iterable[TaskRecord], kinds: frozenset[str]
+) -> dict[int, list[Continuation]]:
+    """Read the open continuations about tasks, in order; tasks that have none are left out."""
+    return continuations_about(transaction, {task.id for task in tasks if task.open_continuations}, kinds)
+
+
+def continuations_about(
+    transaction: "Transaction", ids: Iterable[int], kinds: frozenset[str]
+) -> dict[int, list[Continuation]]:
+    """Read the open continuations about the tasks with these ids."""
+    found: dict[int, list[Continuation]] = defaultdict(list)
+    for continuation in transaction.repo.continuations.of_tasks(sorted(ids)):
+        if continuation.task is not None and continuation.kind in kinds:
+            found[continuation.task].append(continuation)
+    return found
+
+
+def first_of(repo: Repo, continuation: Continuation) -> Continuation:
+    """Return the continuation about the same task that has to be run before this one, or this one."""
+    assert continuation.task is not None
+    kinds = TO_FAILURES if continuation.kind in TO_FAILURES else TO_DEPENDENTS
+    return next(one for one in repo.continuations.of_tasks([continuation.task]) if one.kind in kinds)
+
+
+def defer(transaction: "Transaction", left: Sequence[tuple[str, TaskRecord, State, State]]) -> None:
+    """Leave continuations: of a kind, about a task that went from a state to another."""
+    rows = [(kind, task.graph, task.id, str(source), str(target), "", "") for kind, task, source, target in left]
+    transaction.repo.continuations.add(rows)
+    for _, task, _, _ in left:
+        task.open_continuations += 1
+        transaction.mark_changed(task)
+        transaction.adjust_counts(task.graph, active=1)
+
+
+def complete(transaction: "Transaction", task: TaskRecord, continuation: Continuation) -> None:
+    """Delete a continuation about a task that is done."""
+    transaction.complete(continuation)
+    task.open_continuations -= 1
+    transaction.mark_changed(task)
+
+
+def whole_groups(edges: list[Edge], neighbour: Callable[[Edge], int]) -> list[Edge]:
+    """Leave the last neighbour of a page to the next page: some of its edges may not be in this one."""
+    last = neighbour(edges[-1])
+    found = [edge for edge in edges if neighbour(edge) != last]
+    assert found, "there are more edges between two tasks than there are kinds of edges"
+    return found

@@ -145,7 +145,7 @@ class KeyedSubmission:
     def digest(self) -> str:
         """What is compared when the key comes again."""
         digest = digest_under_key(self.submission.definition[5])
-        return f"{digest} as {text_of(Key(self.submission.brood.graph_id))}" if self.chosen else digest
+        return f"{digest} as {text_of(Key(self.submission.new_tasks.graph_id))}" if self.chosen else digest
 
 
 def submit_keyed(transaction: Transaction, commands: Sequence[KeyedSubmission]) -> list[Submitted | Refusal]:
@@ -168,7 +168,7 @@ def extend_keyed(transaction: Transaction, commands: Sequence[Extension]) -> lis
         if answer is None:
             answers += extend(transaction, [one])
             if isinstance(answers[-1], Submitted):
-                remember_extension(transaction, one.brood.graph_id, one.key, one.digest)
+                remember_extension(transaction, one.new_tasks.graph_id, one.key, one.digest)
         else:
             answers.append(answer)
     return answers
@@ -209,6 +209,6 @@ def answer_to(repo: Repo, key: str, digest: str) -> Submitted | Refusal | None:
 def remember_submission(transaction: Transaction, one: KeyedSubmission, answer: Submitted | Refusal) -> None:
     """Keep which graph a key has made."""
     if one.key and isinstance(answer, Submitted):
-        made = encoded(BulkOutcome(answer.graph, len(one.submission.brood.tasks)))
+        made = encoded(BulkOutcome(answer.graph, len(one.submission.new_tasks.tasks)))
         # For as long as the graph: whoever repeats a submission may come late.
         transaction.repo.events.add_answers([(one.key, one.digest, made, None)])

@@ -1,4 +1,4 @@
-"""A bot's poll: its results, its renewals and its wish for more, carried out for many bots at once."""
+"""A bot's poll: its results, its renewals and its request for more tasks, carried out for many bots at once."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -15,67 +15,69 @@ from taskyard.store.rows import CallingBot
 
 @value
 class PollOutcome:
-    """The answer to a poll: an outcome for each report and each renewal, and the leases it gets."""
+    """The answer to a poll: an outcome for each report and each renewal, and the leases that the bot gets."""
 
     reports: tuple[Done | Refusal, ...]
     renewals: tuple[Renewed | Refusal, ...]
     leases: tuple[Lease, ...]
     outputs: tuple[OutputStored | Refusal, ...] = ()
-    repeated: bool = False  # it was heard before
-    stops: tuple[Renewed, ...] = ()  # what a person wants ended, told to a poll that waits
-    ending: bool = False  # an admin wants the bot to end after what it has in hand, and it does not do so yet
+    repeated: bool = False  # the same poll came before
+    stops: tuple[Renewed, ...] = ()  # attempts that a person stopped while the poll was parked
+    ending: bool = False  # an admin wants the bot to end after what it runs, and it does not drain yet
 
 
-#: What a poll gets for which there is nothing.
+#: The answer to a poll for which there is nothing.
 EMPTY: Final = PollOutcome((), (), ())
 
 
 def poll(transaction: Transaction, polls: Sequence[Poll]) -> list[PollOutcome | Refusal]:
     """Carry out polls: first what ended, then what goes on, then what begins."""
-    _foresee(transaction, polls)
-    greeted = check_in(transaction, polls)
-    heard = [(place, polls[place], bot) for place, bot in enumerate(greeted) if isinstance(bot, CallingBot)]
-    # What a result releases and a wish takes is written once, as one way from where it was to where it runs.
-    transaction.deferring = True
-    kept = store_output(
-        transaction, [(one.bot, output) for _, one, _ in heard if one.outputs for output in one.outputs]
-    )
-    going_on = [(one.bot, renewal) for _, one, _ in heard if one.renewals for renewal in one.renewals]
-    store_progress(transaction, going_on)  # the last words of an attempt come with its end, and are for the next
-    reports = end_attempts(transaction, [(one.bot, report) for _, one, _ in heard for report in one.reports])
-    renewals = renew(transaction, going_on)
-    record_begun(transaction, [(one.bot, begun) for _, one, _ in heard if one.begun for begun in one.begun])
-    wishes = [claim_request(one, bot) for _, one, bot in heard]
-    leases = _briefed(transaction, heard, claim(transaction, wishes))
-    transaction.deferring = False
-    transaction.registry.serving(transaction.repo, {one.bot: bot.version for _, one, bot in heard})
-    answers: list[PollOutcome | Refusal] = [bot if isinstance(bot, Refusal) else EMPTY for bot in greeted]
-    told, renewed, printed = iter(reports), iter(renewals), iter(kept)
-    for (place, one, _), given, wish in zip(heard, leases, wishes, strict=True):
-        ended = tuple(islice(told, len(one.reports))) if one.reports else ()
-        going = tuple(islice(renewed, len(one.renewals))) if one.renewals else ()
-        stored = tuple(islice(printed, len(one.outputs))) if one.outputs else ()
-        ending = transaction.registry.ending(one.bot)
-        answers[place] = PollOutcome(ended, going, given, stored, not given and is_repeated(wish), ending=ending)
+    _prefetch(transaction, polls)
+    callers = check_in(transaction, polls)
+    known = [(place, polls[place], bot) for place, bot in enumerate(callers) if isinstance(bot, CallingBot)]
+    # A task that a result releases and a claim takes is written once, from its old state to its last one.
+    with transaction.deferred_writes():
+        stored = store_output(
+            transaction, [(one.bot, output) for _, one, _ in known if one.outputs for output in one.outputs]
+        )
+        to_renew = [(one.bot, renewal) for _, one, _ in known if one.renewals for renewal in one.renewals]
+        store_progress(transaction, to_renew)  # what an attempt says last comes with its end, and is for the next one
+        ended = end_attempts(transaction, [(one.bot, report) for _, one, _ in known for report in one.reports])
+        renewed = renew(transaction, to_renew)
+        record_begun(transaction, [(one.bot, begun) for _, one, _ in known if one.begun for begun in one.begun])
+        requests = [claim_request(one, bot) for _, one, bot in known]
+        leases = _with_definitions(transaction, known, claim(transaction, requests))
+    transaction.registry.serving(transaction.repo, {one.bot: bot.version for _, one, bot in known})
+    answers: list[PollOutcome | Refusal] = [bot if isinstance(bot, Refusal) else EMPTY for bot in callers]
+    reports, renewals, outputs = iter(ended), iter(renewed), iter(stored)
+    for (place, one, _), given, request in zip(known, leases, requests, strict=True):
+        answers[place] = PollOutcome(
+            tuple(islice(reports, len(one.reports))) if one.reports else (),
+            tuple(islice(renewals, len(one.renewals))) if one.renewals else (),
+            given,
+            tuple(islice(outputs, len(one.outputs))) if one.outputs else (),
+            not given and is_repeated(request),
+            ending=transaction.registry.ending(one.bot),
+        )
     return answers
 
 
-def _foresee(transaction: Transaction, polls: Sequence[Poll]) -> None:
-    """Ask for everything at once that will be asked for in any case: bots first, since whoever locks both does so."""
+def _prefetch(transaction: Transaction, polls: Sequence[Poll]) -> None:
+    """Request at once what every poll reads: bots first, because all transactions lock bots before tasks."""
     transaction.repo.bots.prefetch_callers({one.bot for one in polls})
     transaction.repo.tasks.prefetch({report.task for one in polls for report in one.reports})
     if any(one.want for one in polls):
-        transaction.registry.foresee(transaction.repo)
+        transaction.registry.prefetch(transaction.repo)
 
 
-def _briefed(
-    transaction: Transaction, heard: Sequence[tuple[int, Poll, CallingBot]], leases: Sequence[tuple[Lease, ...]]
+def _with_definitions(
+    transaction: Transaction, known: Sequence[tuple[int, Poll, CallingBot]], leases: Sequence[tuple[Lease, ...]]
 ) -> Sequence[tuple[Lease, ...]]:
-    """Say what is to be run, where that is wanted."""
+    """Add to leases what is to be run, for the bots that want it."""
     wanted = [
-        lease for (_, one, _), given in zip(heard, leases, strict=True) if one.with_definitions for lease in given
+        lease for (_, one, _), given in zip(known, leases, strict=True) if one.with_definitions for lease in given
     ]
     if not wanted:
         return leases
-    told = {lease.task: lease for lease in with_definitions(transaction, wanted)}
-    return [tuple(told.get(lease.task, lease) for lease in given) for given in leases]
+    found = {lease.task: lease for lease in with_definitions(transaction, wanted)}
+    return [tuple(found.get(lease.task, lease) for lease in given) for given in leases]

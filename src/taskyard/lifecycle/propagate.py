@@ -1,138 +1,143 @@
-"""Telling dependents how their prerequisites went on.
+"""Propagate the transitions of tasks to their dependents.
 
-A dependent counts on its own row what its edges know, also while it is under way and when it has ended: a rerun finds
-the counts as they should be, and nobody ever counts the unfinished. Whoever has more dependents than fit into one
-transaction leaves a note, and its dependents are told page by page.
+A dependent counts on its own row what its edges know, also while it runs and after it has ended: so a rerun finds the
+right counts, and no transaction has to count unfinished prerequisites. If a task has more dependents than fit into one
+transaction, a continuation is left, and the dependents are updated page by page.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from taskyard.core.graph.gate import Edges, EdgeState, known, shift
 from taskyard.core.graph.state import Handlers
 from taskyard.core.states import UNSUCCESSFUL, On, State
 from taskyard.lifecycle import failure_handlers
 from taskyard.lifecycle.failure_handlers import PROPAGATE, TO_DEPENDENTS
+from taskyard.lifecycle.transition import StateChange
 from taskyard.store.repo.tasks import EdgeRow, InEdge
 from taskyard.store.rows import Continuation, TaskRecord
 
 if TYPE_CHECKING:
     from taskyard.lifecycle.transaction import Transaction
 
-#: How many edges one page tells.
+#: Along how many edges one page propagates.
 PAGE_MAX: Final = 1_000
-#: By a name of its own: a word is slow to get at through its class.
+#: Bound here, because access through the enum class is slow.
 _SUCCESS: Final = On.SUCCESS
-#: A task, and from where to where it went.
-_Told: TypeAlias = tuple[TaskRecord, State, State]
-
-
-def to_dependents(transaction: "Transaction") -> None:
-    """Tell what the last moves ask to be told; what does not fit is left as notes."""
-    failure_handlers.to_failures(transaction)
-    _tell_dependents(transaction)
 
 
 def prefetch(transaction: "Transaction", tasks: Mapping[int, TaskRecord]) -> None:
-    """Ask at once for what will be asked for when these tasks end, if nothing can change it until then."""
+    """Request at once what will be read when these tasks end, if nothing can change it until then."""
     transaction.repo.graphs.prefetch({task.graph for task in tasks.values()})
     if tasks and not any(task.is_handler or task.open_continuations for task in tasks.values()):
         transaction.repo.edges.prefetch(tasks, transaction.edge_budget + 1)
 
 
-def run_page(transaction: "Transaction", note: Continuation) -> bool:
-    """Tell one page of a note; say whether the note is done. The moves that follow are left to `transaction.apply`."""
-    assert note.task is not None
-    assert note.source is not None
-    assert note.target is not None
-    task = transaction.lock_tasks([note.task])[note.task]
-    edges = transaction.repo.edges.page_out_of(task.id, note.cursor, PAGE_MAX + 1)
+def to_dependents(transaction: "Transaction", changes: Sequence[StateChange], edges_max: int) -> int:
+    """Update the dependents of tasks, along `edges_max` edges at most; return along how many.
+
+    What does not fit is left as continuations. So is what a task has to propagate while it has an open continuation:
+    dependents learn of its transitions in order.
+    """
+    waiting = failure_handlers.continuations_of(transaction, [task for task, _, _ in changes], TO_DEPENDENTS)
+    now = {change[0].id: change for change in changes if change[0].id not in waiting}
+    edges = transaction.repo.edges.out_of(now, edges_max + 1) if now else []
+    if len(edges) > edges_max:
+        # Some edges of the last prerequisite may be missing, and those of later ones were not read.
+        reached = edges[-1].prerequisite
+        edges = [edge for edge in edges if edge.prerequisite < reached]
+        left = transaction.repo.edges.with_dependents([id for id in now if id >= reached])
+        now = {id: change for id, change in now.items() if id not in left}
+    _update(transaction, edges, now, counts_handlers=True)
+    if len(now) < len(changes):
+        _defer(transaction, [change for change in changes if change[0].id not in now])
+    return len(edges)
+
+
+def run_page(transaction: "Transaction", continuation: Continuation) -> bool:
+    """Update one page of dependents; return whether the continuation is done.
+
+    The transitions that follow are left to `transaction.apply`.
+    """
+    assert continuation.task is not None
+    assert continuation.source is not None
+    assert continuation.target is not None
+    task = transaction.lock_tasks([continuation.task])[continuation.task]
+    edges = transaction.repo.edges.page_out_of(task.id, continuation.cursor, PAGE_MAX + 1)
     done = len(edges) <= PAGE_MAX
     if not done:
         edges = failure_handlers.whole_groups(edges, lambda edge: edge.dependent)
-    latest = failure_handlers.continuations_of(transaction, [task], TO_DEPENDENTS)[task.id][-1].id == note.id
-    _hear(transaction, edges, {task.id: (task, State(note.source), State(note.target))}, latest)
+    open_ones = failure_handlers.continuations_of(transaction, [task], TO_DEPENDENTS)[task.id]
+    is_latest = open_ones[-1].id == continuation.id
+    change = (task, State(continuation.source), State(continuation.target))
+    _update(transaction, edges, {task.id: change}, counts_handlers=is_latest)
     if done:
-        _close_note(transaction, task, note, latest)
+        _complete(transaction, task, continuation, is_latest)
     else:
-        transaction.repo.continuations.advance(note.id, edges[-1].dependent + 1)
+        transaction.repo.continuations.advance(continuation.id, edges[-1].dependent + 1)
     return done
 
 
 def edges_of_new_tasks(transaction: "Transaction", dependents: Sequence[int]) -> dict[int, Edges]:
     """Count what the edges of new tasks know."""
     found = transaction.repo.edges.into(dependents)
-    notes = failure_handlers.continuations_about(
-        transaction, {edge.prerequisite for edge in found if _is_telling(transaction, edge)}, TO_DEPENDENTS
+    continuations = failure_handlers.continuations_about(
+        transaction, {edge.prerequisite for edge in found if _has_continuations(transaction, edge)}, TO_DEPENDENTS
     )
     counts: dict[int, dict[EdgeState, int]] = defaultdict(lambda: dict.fromkeys(EdgeState, 0))
     for edge in found:
         prerequisite = transaction.known_task(edge.prerequisite)
         state = edge.state if prerequisite is None else prerequisite.state
-        heard = failure_handlers.state_known_to(edge.dependent, state, notes.get(edge.prerequisite, ()))
-        counts[edge.dependent][known(edge.on, heard)] += 1
+        state = failure_handlers.state_known_to(edge.dependent, state, continuations.get(edge.prerequisite, ()))
+        counts[edge.dependent][known(edge.on, state)] += 1
     return {id: Edges(*counts[id].values()) if id in counts else Edges() for id in dependents}
 
 
-def _tell_dependents(transaction: "Transaction") -> None:
-    telling, transaction.to_tell = transaction.to_tell, []
-    if not telling:
-        return
-    late = failure_handlers.continuations_of(transaction, [task for task, _, _ in telling], TO_DEPENDENTS)
-    at_once = {task.id: (task, source, target) for task, source, target in telling if task.id not in late}
-    edges = transaction.repo.edges.out_of(at_once, transaction.edge_budget + 1) if at_once else []
-    if len(edges) > transaction.edge_budget:
-        # The last one may not be whole, and those behind it were not reached.
-        reached = edges[-1].prerequisite
-        edges = [edge for edge in edges if edge.prerequisite < reached]
-        left = transaction.repo.edges.with_dependents([id for id in at_once if id >= reached])
-        at_once = {id: told for id, told in at_once.items() if id not in left}
-    transaction.edge_budget -= len(edges)
-    _hear(transaction, edges, at_once, True)
-    if len(at_once) < len(telling):
-        _leave_notes(transaction, [each for each in telling if each[0].id not in at_once])
+def _update(
+    transaction: "Transaction", edges: Sequence[EdgeRow], changes: Mapping[int, StateChange], *, counts_handlers: bool
+) -> None:
+    """Update the edge counts of dependents, and have their gates looked at.
 
-
-def _hear(transaction: "Transaction", edges: Sequence[EdgeRow], told: Mapping[int, _Told], counts: bool) -> None:
-    """Let dependents hear what is told of their prerequisites; say whether handlers of what has failed are counted."""
+    `counts_handlers` says whether these changes are the latest of their tasks, so that handlers of failures are
+    counted now.
+    """
     if edges:
-        transaction.repo.admission.prefetch_pools()  # whoever is released by this asks for them
+        transaction.repo.admission.prefetch_pools()  # tasks that are released now need them
     dependents = transaction.lock_tasks({edge.dependent for edge in edges})
     handlers: list[EdgeRow] = []
-    heard: dict[int, TaskRecord] = {}
+    changed: dict[int, TaskRecord] = {}
     for edge in edges:
         on, dependent = edge.on, dependents[edge.dependent]
-        _, source, target = told[edge.prerequisite]
-        if on is not _SUCCESS and counts and target in UNSUCCESSFUL:
+        _, source, target = changes[edge.prerequisite]
+        if on is not _SUCCESS and counts_handlers and target in UNSUCCESSFUL:
             handlers.append(edge)
-        known = dependent.edges
-        knows = shift(known, on, source, target)
-        if knows is not known:
-            dependent.edges = knows
-            heard[dependent.id] = dependent
-    transaction.mark_edges_changed(heard)
-    transaction.recheck_gates(heard.values())
+        old = dependent.edges
+        new = shift(old, on, source, target)
+        if new is not old:
+            dependent.edges = new
+            changed[dependent.id] = dependent
+    transaction.mark_edges_changed(changed)
+    transaction.recheck_gates(changed.values())
     if handlers:
-        failure_handlers.count_handlers(
-            transaction, {id: task for id, (task, _, _) in told.items()}, handlers, dependents
-        )
+        failed = {id: task for id, (task, _, _) in changes.items()}
+        failure_handlers.count_handlers(transaction, failed, handlers, dependents)
 
 
-def _leave_notes(transaction: "Transaction", left: Sequence[tuple[TaskRecord, State, State]]) -> None:
-    """Promise to tell later. A note is hope that somebody will deal with a failure."""
-    failure_handlers.defer(transaction, [(PROPAGATE, *each) for each in left])
-    for task, _, target in left:
+def _defer(transaction: "Transaction", changes: Sequence[StateChange]) -> None:
+    """Leave continuations. Until they are done, a failed task counts as one that may still be handled."""
+    failure_handlers.defer(transaction, [(PROPAGATE, *change) for change in changes])
+    for task, _, target in changes:
         if target in UNSUCCESSFUL:
             transaction.set_handlers(task, Handlers(task.handlers.ran, task.handlers.hoped + 1))
 
 
-def _close_note(transaction: "Transaction", task: TaskRecord, note: Continuation, latest: bool) -> None:
-    failure_handlers.finish(transaction, task, note)
-    if latest and note.target in UNSUCCESSFUL:
+def _complete(transaction: "Transaction", task: TaskRecord, continuation: Continuation, is_latest: bool) -> None:
+    failure_handlers.complete(transaction, task, continuation)
+    if is_latest and continuation.target in UNSUCCESSFUL:
         transaction.set_handlers(task, Handlers(task.handlers.ran, task.handlers.hoped - 1))
 
 
-def _is_telling(transaction: "Transaction", edge: InEdge) -> bool:
+def _has_continuations(transaction: "Transaction", edge: InEdge) -> bool:
     prerequisite = transaction.known_task(edge.prerequisite)
     return bool(edge.open_continuations if prerequisite is None else prerequisite.open_continuations)

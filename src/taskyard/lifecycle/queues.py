@@ -76,7 +76,7 @@ class Registry:
         """Tell whether a bot is to be told to end, as of the version in which it was asked about last."""
         return self._served[id].ending
 
-    def foresee(self, repo: Repo) -> None:
+    def prefetch(self, repo: Repo) -> None:
         """Hint: this will be refreshed."""
         repo.queues.prefetch(self._newest)
 

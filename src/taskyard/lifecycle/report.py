@@ -1,7 +1,8 @@
-"""The room where attempts end: a bot says how, and the budget says whether the task is tried again.
+"""What bots report about their attempts: their ends, renewals of leases, output, progress, checkpoints and results.
 
-Every word is matched to its attempt and its lease first. What is told twice is an echo; what is told about a lease
-that is no longer the bot's is refused and changes nothing.
+When an attempt ends, the attempt policy says whether the task is tried again. Every report is first matched to its
+attempt and lease. A repeated report is an echo; a report about a lease that the bot no longer has is refused and
+changes nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,60 +33,65 @@ from taskyard.store.repo.output import OutputSize
 from taskyard.store.rows import TaskRecord
 from taskyard.wire.bot_protocol import Stats
 
-#: The words of every life, by names of their own: a word is slow to get at through its class.
+#: Bound here, because access through the enum class is slow.
 _LOSE: Final = Signal.LOSE
 _EXIT_CODE: Final = Reason.EXIT_CODE
-_MOVE: Final = Outcome.MOVE
 _NO_STATS: Final = Stats()
+_MOVE: Final = Outcome.MOVE
 
 
 def end_attempts(transaction: Transaction, reports: Sequence[tuple[str, Report]]) -> list[Done | Refusal]:
-    """End attempts as their bots say; each report comes with the bot that sent it."""
+    """End attempts as their bots report; each report comes with the bot that sent it."""
     tasks = transaction.lock_tasks({report.task for _, report in reports})
     propagate.prefetch(transaction, tasks)
     outcomes: list[Done | Refusal] = []
-    moves: dict[int, Transition] = {}
+    transitions: dict[int, Transition] = {}
     for bot, report in reports:
-        if report.task in moves:  # the same task again is judged by where the first word has led it
-            transaction.apply(list(moves.values()))
-            moves = {}
-        outcomes.append(_judge(transaction, tasks.get(report.task), bot, report, moves))
-    transaction.apply(list(moves.values()))
+        if report.task in transitions:  # a second report about a task is judged by its state after the first
+            transaction.apply(list(transitions.values()))
+            transitions = {}
+        outcomes.append(_judge(transaction, tasks.get(report.task), bot, report, transitions))
+    transaction.apply(list(transitions.values()))
     _keep_results(transaction, reports, outcomes)
     return outcomes
 
 
 def _judge(
-    transaction: Transaction, task: TaskRecord | None, bot: str, report: Report, moves: dict[int, Transition]
+    transaction: Transaction, task: TaskRecord | None, bot: str, report: Report, transitions: dict[int, Transition]
 ) -> Done | Refusal:
     if task is None:
         return Refusal(Code.NOT_FOUND, f"there is no task {text_of(Key(report.task))}")
-    if not _is_theirs(task, bot, report):
-        is_echo = _was_told(transaction, task, bot, report)
+    if not _has_lease(task, bot, report):
+        is_echo = _was_reported(transaction, task, bot, report)
         return Done(task.id, task.state, echo=True) if is_echo else _lost(task, report)
     ruling = _ruling(transaction, task, report)
     if ruling.outcome is _MOVE:
-        moves[task.id] = _move(task, report, ruling)
+        transitions[task.id] = _transition(task, report, ruling)
         return Done(task.id, ruling.target)
     return Done(task.id, ruling.target, echo=True) if ruling.outcome is Outcome.ECHO else _lost(task, report)
 
 
 def _ruling(transaction: Transaction, task: TaskRecord, report: Report) -> Ruling:
     life, rules, now = task.life, task.rules, transaction.now
-    why = report.reason
-    if report.signal is _LOSE and why is not None and life.state in LEASED and costs_nothing(transaction, task, why):
-        return attempt_policy.spare(life, rules, why, now)
+    reason = report.reason
+    if (
+        report.signal is _LOSE
+        and reason is not None
+        and life.state in LEASED
+        and costs_nothing(transaction, task, reason)
+    ):
+        return attempt_policy.spare(life, rules, reason, now)
     return attempt_policy.report(life, rules, report.attempt, report.signal, now, report.exit_code)
 
 
-def _is_theirs(task: TaskRecord, bot: str, report: Report) -> bool:
+def _has_lease(task: TaskRecord, bot: str, report: Report) -> bool:
     life = task.life
-    holds = task.bot == bot if life.state in LEASED else True  # an ended attempt is told apart by its fence
+    holds = task.bot == bot if life.state in LEASED else True  # an ended attempt is identified by its fence
     return holds and report.attempt == life.attempt and report.fence == task.fence
 
 
-def _was_told(transaction: Transaction, task: TaskRecord, bot: str, report: Report) -> bool:
-    """Tell whether a word about an older attempt is just what its bot said of it then."""
+def _was_reported(transaction: Transaction, task: TaskRecord, bot: str, report: Report) -> bool:
+    """Tell whether a report about an older attempt repeats what its bot reported then."""
     if not 0 < report.attempt < task.life.attempt:
         return False
     older = (one for one in transaction.repo.attempts.of(task.id) if one.number == report.attempt)
@@ -100,15 +106,15 @@ def _lost(task: TaskRecord, report: Report) -> Refusal:
     )
 
 
-def _move(task: TaskRecord, report: Report, ruling: Ruling) -> Transition:
+def _transition(task: TaskRecord, report: Report, ruling: Ruling) -> Transition:
     signal = report.signal
     if signal is _LOSE:
         task.avoid_bot = task.bot
-    return Transition(task, signal, ruling.life_after, _why(report, ruling), None, report.exit_code)
+    return Transition(task, signal, ruling.life_after, _reason(report, ruling), None, report.exit_code)
 
 
-def _why(report: Report, ruling: Ruling) -> Reason:
-    """Say why an attempt ended; where the rules know of an exit code only, its bot may know better."""
+def _reason(report: Report, ruling: Ruling) -> Reason:
+    """Say why an attempt ended. If the policy only sees an exit code, its bot may know more."""
     known = None if ruling.reason is _EXIT_CODE else ruling.reason
     return known or report.reason or REASONS[report.signal]
 
@@ -122,54 +128,55 @@ def _keep_results(
         if bytes(report.result) and isinstance(outcome, Done) and not outcome.echo
     ]
     transaction.repo.attempts.add_results(rows)
-    took = [
-        (report.task, report.attempt, *_took(report.stats), int(report.truncated))
+    stats = [
+        (report.task, report.attempt, *_stats_row(report.stats), int(report.truncated))
         for (_, report), outcome in zip(reports, outcomes, strict=True)
         if (report.stats is not None or report.truncated) and isinstance(outcome, Done) and not outcome.echo
     ]
-    transaction.repo.output.add_stats(took)
+    transaction.repo.output.add_stats(stats)
 
 
-def _took(stats: Stats | None) -> Row:
+def _stats_row(stats: Stats | None) -> Row:
     stats = stats or _NO_STATS
     phases = (stats.prepared_ms, stats.ran_ms, stats.uploaded_ms)
     return (*phases, stats.cpu_s, stats.memory_bytes, stats.read_bytes, stats.written_bytes)
 
 
-# The room where leases go on: a bot says that it is still at its attempts, and hears if one should stop.
+# Renewals: a bot says that it still runs its attempts, and learns which of them it has to stop.
 
 
-#: How a bot itself says that an attempt has ended.
+#: A claimed attempt that has not begun.
 _ASSIGNED: Final = Reason.ASSIGNED.text
+#: The signals by which a bot reports the end of an attempt.
 _RESULTS: Final = frozenset({Signal.SUCCEED, Signal.FAIL})
 
 
 def renew(transaction: Transaction, renewals: Sequence[tuple[str, Renewal]]) -> list[Renewed | Refusal]:
-    """Lengthen leases; each renewal comes with the bot that sent it."""
+    """Extend leases; each renewal comes with the bot that sent it."""
     tasks = transaction.lock_tasks({renewal.task for _, renewal in renewals})
     return [_renew(transaction, tasks.get(renewal.task), bot, renewal) for bot, renewal in renewals]
 
 
 def _renew(transaction: Transaction, task: TaskRecord | None, bot: str, renewal: Renewal) -> Renewed | Refusal:
     if task is None or (renewal.attempt, renewal.fence) != (task.life.attempt, task.fence):
-        return _renew_lost(renewal)
+        return _refuse_renewal(renewal)
     if task.state not in LEASED:
-        # A renewal that its own result has overtaken is welcome; what the clock has ended is lost.
-        return Renewed(task.id, renewal.attempt, None) if task.life.ended in _RESULTS else _renew_lost(renewal)
+        # A renewal that comes after its own result is an echo; an attempt that a timeout has ended is lost.
+        return Renewed(task.id, renewal.attempt, None) if task.life.ended in _RESULTS else _refuse_renewal(renewal)
     if task.bot != bot:
-        return _renew_lost(renewal)
-    assert task.lease_until_ms is not None, "what a bot has is leased"
+        return _refuse_renewal(renewal)
+    assert task.lease_until_ms is not None, "a leased task has a lease"
     until = attempt_policy.lease_until(transaction.now, transaction.lease_ms, task.rules.deadline_ms)
     if until is not None and until > task.lease_until_ms:
         task.lease_until_ms = until
         task.due_ms = attempt_policy.due_at(task.life, task.rules, until, transaction.now)
         transaction.mark_changed(task)
-    # Past its deadline a lease is not lengthened, but it is the bot's: how the attempt ends is about to be told.
+    # Past its deadline a lease is not extended, but the bot still has it and is about to report the end.
     return Renewed(task.id, renewal.attempt, Millis(task.lease_until_ms), stop=task.state in STOPPED)
 
 
 def record_begun(transaction: Transaction, begun: Sequence[tuple[str, Begun]]) -> None:
-    """Note which attempts have begun; each comes with the bot that says so. What is not the bot's changes nothing."""
+    """Record which attempts have begun; each comes with the bot that says so. Attempts of other bots do not change."""
     tasks = transaction.lock_tasks({one.task for _, one in begun})
     for bot, one in begun:
         task = tasks.get(one.task)
@@ -180,49 +187,49 @@ def record_begun(transaction: Transaction, begun: Sequence[tuple[str, Begun]]) -
             transaction.mark_changed(task)
 
 
-def _renew_lost(renewal: Renewal) -> Refusal:
+def _refuse_renewal(renewal: Renewal) -> Refusal:
     return Refusal(
-        Code.LEASE_LOST, f"attempt {renewal.attempt} of task {text_of(Key(renewal.task))} is not yours any more"
+        Code.LEASE_LOST, f"attempt {renewal.attempt} of task {text_of(Key(renewal.task))} is no longer yours"
     )
 
 
-# The room for what attempts say while they run: their output, in pieces by offset, their progress and checkpoints.
-#
-# A piece is kept once, whatever is sent twice; one that would leave a gap is not kept, and the answer says where the
-# next has to begin. Only whoever has the lease is heard.
+# Output, in chunks by offset. A chunk is stored once, even if it is sent twice; one that would leave a gap is not
+# stored, and the answer says where the next has to begin. Only the bot that has the lease can add output.
 
 
-#: How much of what one attempt prints is kept. A log that is longer is read by nobody; it belongs in a file.
+#: How many bytes of the output of one attempt are stored. Nobody reads a longer log; it belongs in a file.
 OUTPUT_MAX: Final = 67_108_864
-_NOTHING: Final = OutputSize()
+_NO_OUTPUT: Final = OutputSize()
 
 
 def store_output(transaction: Transaction, outputs: Sequence[tuple[str, Output]]) -> list[OutputStored | Refusal]:
-    """Keep what attempts printed; each piece comes with the bot that sent it."""
+    """Store the output of attempts; each chunk comes with the bot that sent it."""
     if not outputs:
         return []
     ids = {output.task for _, output in outputs}
     tasks, printed = transaction.lock_tasks(ids), transaction.repo.output.last_chunks(ids)
     rows: list[Row] = []
-    kept = [_keep(tasks.get(output.task), bot, output, transaction.now, printed, rows) for bot, output in outputs]
+    stored = [
+        _store_chunk(tasks.get(output.task), bot, output, transaction.now, printed, rows) for bot, output in outputs
+    ]
     transaction.repo.output.add_chunks(rows)
-    return kept
+    return stored
 
 
 def store_progress(transaction: Transaction, renewals: Iterable[tuple[str, Renewal]]) -> None:
-    """Keep what attempts say of themselves."""
-    said = [(bot, one) for bot, one in renewals if one.progress is not None or one.checkpoint is not None]
-    if not said:
+    """Store the progress and checkpoints of attempts; each renewal comes with the bot that sent it."""
+    new = [(bot, one) for bot, one in renewals if one.progress is not None or one.checkpoint is not None]
+    if not new:
         return
-    tasks = transaction.lock_tasks({one.task for _, one in said})
-    heard = [one for bot, one in said if holds_lease(tasks.get(one.task), bot, one.attempt, one.fence)]
+    tasks = transaction.lock_tasks({one.task for _, one in new})
+    valid = [one for bot, one in new if holds_lease(tasks.get(one.task), bot, one.attempt, one.fence)]
     transaction.repo.output.set_progress(
-        [(one.task, one.attempt, transaction.now, one.progress, one.checkpoint) for one in heard]
+        [(one.task, one.attempt, transaction.now, one.progress, one.checkpoint) for one in valid]
     )
 
 
 def holds_lease(task: TaskRecord | None, bot: str | None, attempt: int, fence: int) -> bool:
-    """Tell whether an attempt is under way by this lease; by any bot, if none is named."""
+    """Tell whether an attempt runs under this lease, at any bot if `bot` is None."""
     return (
         task is not None
         and task.state in LEASED
@@ -231,19 +238,19 @@ def holds_lease(task: TaskRecord | None, bot: str | None, attempt: int, fence: i
     )
 
 
-def _keep(
+def _store_chunk(
     task: TaskRecord | None, bot: str, output: Output, now: Millis, printed: dict[int, OutputSize], rows: list[Row]
 ) -> OutputStored | Refusal:
     if task is None or (output.attempt, output.fence) != (task.life.attempt, task.fence):
-        return _printing_lost(output)
-    had = printed.get(task.id, _NOTHING)
+        return _refuse_output(output)
+    had = printed.get(task.id, _NO_OUTPUT)
     end = output.start + len(output.body)
     if end <= had.size:
         return OutputStored(
             task.id, output.attempt, had.size
-        )  # it is there already, even if the attempt has ended since
+        )  # it is stored already, even if the attempt has ended since
     if not holds_lease(task, bot, output.attempt, output.fence):
-        return _printing_lost(output)
+        return _refuse_output(output)
     if output.start > had.size:
         return OutputStored(task.id, output.attempt, had.size)
     body = output.body[had.size - output.start : OUTPUT_MAX - output.start]
@@ -253,25 +260,23 @@ def _keep(
     return OutputStored(task.id, output.attempt, had.size + len(body))
 
 
-def _printing_lost(output: Output) -> Refusal:
+def _refuse_output(output: Output) -> Refusal:
     return Refusal(
         Code.LEASE_LOST,
-        f"attempt {output.attempt} of task {text_of(Key(output.task))} is not the bot's: what it prints is not kept",
+        f"attempt {output.attempt} of task {text_of(Key(output.task))} is not the bot's: its output is not stored",
     )
 
 
-# The room where a running task speaks for itself: its result so far, its progress, what its next attempt should get.
-#
-# Only the attempt that is under way is heard. What it published is what its dependents get if it ends well, unless its
-# bot brings another result with the end.
+# What a running task publishes itself: its result so far, its progress, and a checkpoint for its next attempt.
+# Dependents get the published result if the attempt succeeds, unless its bot reports another one with the end.
 
 
 def publish(transaction: Transaction, one: Publish) -> Refusal | None:
-    """Keep what a running task says of itself."""
+    """Store what a running task publishes."""
     task = transaction.lock_tasks([one.task]).get(one.task)
     if not holds_lease(task, None, one.attempt, one.fence):
         return Refusal(
-            Code.LEASE_LOST, f"attempt {one.attempt} of task {text_of(Key(one.task))} is over: nobody hears it any more"
+            Code.LEASE_LOST, f"attempt {one.attempt} of task {text_of(Key(one.task))} has ended: it can publish nothing"
         )
     if one.result is not None:
         transaction.repo.attempts.add_results([(one.task, one.attempt, one.result)])

@@ -1,7 +1,7 @@
-"""The room where people have failed work tried again: one task, or all that failed in a graph.
+"""Rerun failed work: one task, or all that failed in a graph.
 
-A rerun opens a new round with every budget fresh, on the first slice. Whatever the failure had blocked is mended by
-the corridor; whatever it had failed by policy has failed too, and so is rerun with the graph.
+A rerun opens a new round of a task, with fresh budgets, on the first slice. The transaction releases what the failure
+had blocked. A task that failed by policy, because of the failure, has failed too, so a rerun of the graph includes it.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +22,7 @@ from taskyard.lifecycle.transition import Transition
 from taskyard.store.connection import Repo
 from taskyard.store.rows import Continuation, GraphRecord, TaskRecord
 
-#: The note "rerun these tasks".
+#: The continuation "rerun these tasks".
 RERUN: Final = "rerun"
 
 _RERUNNABLE = sources(Signal.RERUN)
@@ -31,22 +31,22 @@ _RERUNNABLE = sources(Signal.RERUN)
 def rerun(
     transaction: Transaction, commands: Sequence[Rerun], found: SelectedPages | None = None
 ) -> list[Done | Refusal | BulkOutcome | NeedsSearch]:
-    """Try tasks and graphs again as people ask; `found` says how far they reach, where that is too far to look."""
+    """Rerun tasks and graphs. `found` has the tasks concerned, if they were too many for one transaction to find."""
     transaction.lock_tasks({one.task for one in commands if one.task is not None})
     return [_rerun(transaction, one, found) for one in commands]
 
 
 def find(repo: Repo, one: Rerun) -> VersionedSelection:
-    """Find out what has failed in a graph."""
-    assert one.graph is not None, "a task is near enough"
+    """Find the failed tasks of a graph, in a read transaction."""
+    assert one.graph is not None, "a single task needs no search"
     return selection.select_all(repo, one.graph, _failed_in(one.graph))
 
 
-def rerun_page(transaction: Transaction, note: Continuation) -> bool:
-    """Rerun the tasks of a note; say that this was all."""
-    if not transaction.is_canceled(note.graph):
-        _again(transaction, selection.task_ids_of(note))
-    selection.finish(transaction, note)
+def rerun_page(transaction: Transaction, continuation: Continuation) -> bool:
+    """Rerun the tasks of a continuation; it is done then."""
+    if not transaction.is_canceled(continuation.graph):
+        _rerun_tasks(transaction, selection.task_ids_of(continuation))
+    transaction.complete(continuation)
     return True
 
 
@@ -61,7 +61,7 @@ def _rerun(
 
 
 def _rerun_task(transaction: Transaction, task: TaskRecord, actor: str) -> Done | Refusal | BulkOutcome:
-    refusal = _closed(transaction.graph(task.graph))
+    refusal = _refuse_ended(transaction.graph(task.graph))
     if refusal is not None:
         return refusal
     ruling = attempt_policy.rerun(task.life, task.rules, transaction.now)
@@ -72,12 +72,12 @@ def _rerun_task(transaction: Transaction, task: TaskRecord, actor: str) -> Done 
     if ruling.outcome is Outcome.MOVE:
         transaction.audit(actor, RERUN, task.id)
         if (
-            _would_fail_unheard(transaction, task)
+            _could_fail_again(transaction, task)
             or transaction.repo.continuations.first(task.graph, REPORT_RUN) is not None
         ):
             selection.defer(transaction, RERUN, task.graph, [[task.id]], actor)
             return BulkOutcome(task.id, 0, promised=True)
-        _again(transaction, [task.id])
+        _rerun_tasks(transaction, [task.id])
     return Done(task.id, task.state, echo=ruling.outcome is Outcome.ECHO)
 
 
@@ -87,7 +87,7 @@ def _rerun_graph(
     graphs = transaction.repo.graphs.peek([id])
     if not graphs or graphs[0].loader is not None:
         return selection.not_found("graph", id)
-    refusal = _closed(transaction.graph(id))
+    refusal = _refuse_ended(transaction.graph(id))
     if refusal is not None:
         return refusal
     found = selection.select_within_limit(transaction, id, _failed_in(id), found)
@@ -97,7 +97,7 @@ def _rerun_graph(
     fits = len(pages) <= 1 and not any(
         transaction.repo.continuations.first(id, kind) for kind in (PROPAGATE, REPORT_RUN)
     )
-    moved = sum(_again(transaction, page) for page in pages) if fits else 0
+    moved = sum(_rerun_tasks(transaction, page) for page in pages) if fits else 0
     if not fits:
         selection.defer(transaction, RERUN, id, pages, actor)
     if moved or not fits:
@@ -105,24 +105,24 @@ def _rerun_graph(
     if fits and not moved:
         return BulkOutcome(id, 0, echo=True)
     tasks = tuple(islice(chain.from_iterable(pages), selection.PAGE_MAX))
-    return BulkOutcome(id, moved, promised=not fits, total=found.total, unblocked=found.beside, tasks=tasks)
+    return BulkOutcome(id, moved, promised=not fits, total=found.total, unblocked=found.others, tasks=tasks)
 
 
 def _failed_in(graph: int) -> Search:
-    # A task that failed by policy would do so again if it were rerun before it hears that what it hangs on was.
-    return lambda looking: selection.in_dependency_order(looking, graph, _RERUNNABLE, SHUT)
+    # A task that failed by policy would fail again if it were rerun before its prerequisites.
+    return lambda reader: selection.in_dependency_order(reader, graph, _RERUNNABLE, SHUT)
 
 
-def _would_fail_unheard(transaction: Transaction, task: TaskRecord) -> bool:
-    """Tell whether a task fails by policy and somebody in its graph has still something to tell, maybe a mend."""
+def _could_fail_again(transaction: Transaction, task: TaskRecord) -> bool:
+    """Tell whether a task fails by policy and may not know yet that its prerequisite is rerun."""
     return (
         task.on_impossible is Impossible.FAIL
         and transaction.repo.continuations.first(task.graph, PROPAGATE) is not None
     )
 
 
-def _closed(graph: GraphRecord) -> Refusal | None:
-    """Refuse what is over. Should the graph end meanwhile, the corridor notices and all of this is tried again."""
+def _refuse_ended(graph: GraphRecord) -> Refusal | None:
+    """Refuse a graph that has ended. If it ends later, `Transaction.finish` raises a conflict."""
     if changeable(graph.state) and graph.canceled_ms is None:
         return None
     state = graph.state if graph.canceled_ms is None else "canceled"
@@ -130,14 +130,14 @@ def _closed(graph: GraphRecord) -> Refusal | None:
     return Refusal(Code.CONFLICT, text)
 
 
-def _again(transaction: Transaction, ids: Collection[int]) -> int:
-    """Open a new round of those of some tasks that can have one; say how many."""
-    moves = []
+def _rerun_tasks(transaction: Transaction, ids: Collection[int]) -> int:
+    """Open a new round of those of some tasks that can have one; return how many."""
+    transitions = []
     for task in transaction.lock_tasks(ids).values():
         ruling = attempt_policy.rerun(task.life, task.rules, transaction.now)
         if ruling.outcome is Outcome.MOVE and not task.loading:
             release.move_to_slice(transaction, task, ruling.life_after)
-            moves.append(Transition(task, Signal.RERUN, ruling.life_after, REASONS[Signal.RERUN]))
-    transaction.new_rounds |= {move.task.graph for move in moves}
-    transaction.apply(moves)
-    return len(moves)
+            transitions.append(Transition(task, Signal.RERUN, ruling.life_after, REASONS[Signal.RERUN]))
+    transaction.note_reruns(one.task.graph for one in transitions)
+    transaction.apply(transitions)
+    return len(transitions)

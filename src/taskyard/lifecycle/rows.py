@@ -219,7 +219,7 @@ def _waits(slices: Sequence[Slice]) -> Row:
 
 def _row(
     id: int,
-    brood: NewTasks,
+    new_tasks: NewTasks,
     task: Task,
     promise: tuple[Rules, str],
     queues: Mapping[Dimensions, int],
@@ -231,7 +231,7 @@ def _row(
     now, hidden = how
     return (
         id,
-        brood.graph_id,
+        new_tasks.graph_id,
         _BORN,
         _WAITS,
         now,
@@ -239,7 +239,7 @@ def _row(
         text,
         first.kind.text,
         task.priority,
-        brood.created_ms,
+        new_tasks.created_ms,
         task.weight if served_by_bots else 0,
         task.join.text,
         task.on_impossible.text,

@@ -1,10 +1,10 @@
-"""The room of graphs inside tasks: an attempt of such a task *is* a graph, and ends as that graph comes to rest.
+"""Graphs inside tasks: an attempt of such a task *is* a graph, and ends when that graph settles.
 
-The graph is born by the transaction that begins the attempt, so there is exactly one for each, whoever crashes when.
-When it comes to rest a note stays open until its task has heard of it, and the note counts as active: so a graph is
-settled only when its task knows, and both in one transaction. A task that is to end has its graph canceled by a note,
-and then hears of that graph's rest like any other. What people do with a graph after its task ended is the graph's own
-affair: the task has its end.
+The transaction that begins the attempt creates the graph, so there is exactly one for each attempt, whatever crashes.
+When the graph settles, a continuation stays open until the task around it knows. The continuation counts as active: so
+the graph is settled only when its task knows, both in one transaction. To end such a task, a continuation cancels its
+graph, and the task ends when that graph settles, as always. What people do with a graph after its task has ended
+concerns the graph alone: the task keeps its end.
 """
 
 from collections.abc import Sequence
@@ -24,17 +24,17 @@ from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.repo.read import FIRST
 from taskyard.store.rows import Continuation, GraphRecord, TaskRecord
 
-#: Of a graph with more tasks nobody is told what each has left: its own graph tells.
+#: The result of the task around a graph with more tasks leaves out their results: they can be read from the graph.
 TOLD_TASKS_MAX: Final = 500
-#: How much of what they have left is told: dependents get all of it.
+#: How many bytes of results it has: dependents get all of it.
 TOLD_BYTES_MAX: Final = 65_536
-#: How many of those that failed are named.
+#: How many failed tasks it names.
 FAILED_MAX: Final = 20
 
 
 @value
 class ParentAttempt:
-    """Where a graph is: the task, and the attempt of it that the graph is; and how long that may take."""
+    """The attempt that a graph is: its task, its number, and how long it may take."""
 
     task: int
     attempt: int
@@ -42,62 +42,59 @@ class ParentAttempt:
     submitter: str = ""  # of the task, and so of what is inside it
 
 
-def refuse_attempt(transaction: Transaction, inside: ParentAttempt) -> Refusal | None:
-    """Say why an attempt cannot begin; nobody else moves its task before this transaction ends."""
-    task = transaction.lock_tasks([inside.task]).get(inside.task)
-    begins = (
+def refuse_attempt(transaction: Transaction, parent: ParentAttempt) -> Refusal | None:
+    """Say why an attempt cannot begin, if so. Its task is locked from here on."""
+    task = transaction.lock_tasks([parent.task]).get(parent.task)
+    can_begin = (
         task is not None
         and task.kind == Kind.GRAPH.text
         and task.state in QUEUED
-        and task.life.attempt + 1 == inside.attempt
+        and task.life.attempt + 1 == parent.attempt
         and not attempt_policy.past(task.rules.deadline_ms, transaction.now)
         and not transaction.is_canceled(task.graph)
     )
-    name = text_of(Key(inside.task))
-    return None if begins else Refusal(Code.CONFLICT, f"attempt {inside.attempt} of task {name} cannot begin now")
+    name = text_of(Key(parent.task))
+    return None if can_begin else Refusal(Code.CONFLICT, f"attempt {parent.attempt} of task {name} cannot begin now")
 
 
-def begin(transaction: Transaction, inside: ParentAttempt) -> None:
-    """Begin the attempt whose graph is born in this transaction."""
-    task = transaction.lock_tasks([inside.task])[inside.task]
-    transaction.apply([server_attempts.begin(transaction, task, inside.timeout_ms)])
+def begin(transaction: Transaction, parent: ParentAttempt) -> None:
+    """Begin the attempt whose graph this transaction creates."""
+    task = transaction.lock_tasks([parent.task])[parent.task]
+    transaction.apply([server_attempts.begin(transaction, task, parent.timeout_ms)])
 
 
-def fail_attempt(transaction: Transaction, inside: ParentAttempt, refusal: Refusal) -> None:
-    """Fail an attempt whose graph cannot be born: what was fine when it was submitted need not be so now."""
-    if refuse_attempt(transaction, inside) is not None:
+def fail_attempt(transaction: Transaction, parent: ParentAttempt, refusal: Refusal) -> None:
+    """Fail an attempt whose graph is refused: it was valid when it was submitted, but may not be any more."""
+    if refuse_attempt(transaction, parent) is not None:
         return
-    begin(transaction, inside)
-    task = transaction.lock_tasks([inside.task])[inside.task]
-    told = {"refused": refusal.text, "faults": [{"path": one.path, "message": one.message} for one in refusal.faults]}
-    transaction.apply([server_attempts.end(transaction, task, Signal.FAIL, Reason.GRAPH_FAILED, _json(told))])
+    begin(transaction, parent)
+    task = transaction.lock_tasks([parent.task])[parent.task]
+    result = {"refused": refusal.text, "faults": [{"path": one.path, "message": one.message} for one in refusal.faults]}
+    transaction.apply([server_attempts.end(transaction, task, Signal.FAIL, Reason.GRAPH_FAILED, _json(result))])
 
 
 def stop(transaction: Transaction, tasks: Sequence[TaskRecord], actor: str) -> None:
-    """Promise to end the graphs inside tasks. Those that are canceled already, or about to be, need no promise."""
-    inside = transaction.repo.graphs.subgraphs([task.id for task in tasks])
-    wanted = [inside[task.id, task.life.attempt] for task in tasks]
+    """Leave continuations that cancel the graphs inside tasks, unless they are canceled or have one already."""
+    graphs = transaction.repo.graphs.subgraphs([task.id for task in tasks])
+    wanted = [graphs[task.id, task.life.attempt] for task in tasks]
     for graph in transaction.repo.graphs.peek(wanted):
         if graph.canceled_ms is None and transaction.repo.continuations.first(graph.id, STOP) is None:
-            transaction.repo.continuations.add([(STOP, graph.id, None, None, None, "", actor)])
-            transaction.adjust_counts(graph.id, active=1)
-            transaction.noted = True
+            transaction.defer(STOP, graph.id, actor=actor)
 
 
-def deliver_settlement(transaction: Transaction, note: Continuation) -> bool:
-    """Let a task hear that the graph inside it has come to rest; say that this was all there is to do."""
-    (graph,) = transaction.repo.graphs.peek([note.graph])
-    transaction.repo.continuations.delete(note.id)
-    transaction.adjust_counts(graph.id, active=-1)
-    if graph.tally.active == 1:  # else it moves again: when it comes to rest, there is another note
-        transaction.heard.add(graph.id)
+def deliver_settlement(transaction: Transaction, continuation: Continuation) -> bool:
+    """End the attempt of the task around a settled graph; the continuation is done then."""
+    (graph,) = transaction.repo.graphs.peek([continuation.graph])
+    transaction.complete(continuation)
+    if graph.tally.active == 1:  # else the graph is active again, and leaves another continuation when it settles
+        transaction.note_delivered(graph.id)
         end_parent(transaction, graph)
     return True
 
 
 def end_parent(transaction: Transaction, graph: GraphRecord) -> None:
-    """Tell a task that the graph inside it is at rest, if it still goes on with that."""
-    assert graph.parent is not None, "only a graph inside a task has somebody to tell"
+    """End the attempt that a settled graph is, if it still is the current one."""
+    assert graph.parent is not None, "only a graph inside a task has a parent"
     task = transaction.lock_tasks([graph.parent]).get(graph.parent)
     if task is not None and task.state in LEASED and task.life.attempt == graph.parent_attempt:
         _end(transaction, task, graph)
@@ -105,36 +102,36 @@ def end_parent(transaction: Transaction, graph: GraphRecord) -> None:
 
 def _end(transaction: Transaction, task: TaskRecord, graph: GraphRecord) -> None:
     state = verdict(Tally(0, graph.tally.behind, graph.tally.unhandled), graph.canceled_ms is not None)
-    told = {"graph": text_of(Key(graph.id)), "state": state.text, **_left(transaction, graph)}
+    result = {"graph": text_of(Key(graph.id)), "state": state.text, **_results(transaction, graph)}
     signal, reason = Signal.SUCCEED, Reason.DONE
     if not succeeded(state):
-        signal, reason = _why(task, graph)
-    transaction.apply([server_attempts.end(transaction, task, signal, reason, _json(told))])
+        signal, reason = _failure(task, graph)
+    transaction.apply([server_attempts.end(transaction, task, signal, reason, _json(result))])
 
 
-def _why(task: TaskRecord, graph: GraphRecord) -> tuple[Signal, Reason]:
-    """Say why a task fails whose graph did not finish: in the end it may be that its time was over."""
-    ended_ms, until = graph.canceled_ms, task.lease_until_ms
-    if ended_ms is None or until is None or attempt_policy.given_again_at(until) > ended_ms:
+def _failure(task: TaskRecord, graph: GraphRecord) -> tuple[Signal, Reason]:
+    """Say how a task fails whose graph did not finish: its graph failed, or was canceled because its time was over."""
+    canceled_ms, until = graph.canceled_ms, task.lease_until_ms
+    if canceled_ms is None or until is None or attempt_policy.given_again_at(until) > canceled_ms:
         return Signal.FAIL, Reason.GRAPH_FAILED
     if attempt_policy.past(task.rules.deadline_ms, attempt_policy.given_again_at(until)):
         return Signal.DEADLINE, Reason.DEADLINE
     return Signal.FAIL, Reason.TIMED_OUT
 
 
-def _left(transaction: Transaction, graph: GraphRecord) -> dict[str, Any]:
-    """Give what the tasks of a graph have left, by label, if it is little; and who failed."""
-    names = {id: label for label, id in transaction.repo.read.labels_page(graph.id, FIRST, TOLD_TASKS_MAX + 1)}
-    if len(names) > TOLD_TASKS_MAX:
+def _results(transaction: Transaction, graph: GraphRecord) -> dict[str, Any]:
+    """Return the results of the tasks of a graph, by label, if they are small; and which tasks failed."""
+    labels = {id: label for label, id in transaction.repo.read.labels_page(graph.id, FIRST, TOLD_TASKS_MAX + 1)}
+    if len(labels) > TOLD_TASKS_MAX:
         return {}
     states = dict(transaction.repo.tasks.page_any_state(graph.id, FIRST, TOLD_TASKS_MAX))
-    failed = [label for id, label in names.items() if states.get(id) in UNSUCCESSFUL][:FAILED_MAX]
-    bodies = transaction.repo.read.last_results(list(names))
-    told: dict[str, Any] = {"failed": failed} if failed else {}
+    failed = [label for id, label in labels.items() if states.get(id) in UNSUCCESSFUL][:FAILED_MAX]
+    bodies = transaction.repo.read.last_results(list(labels))
+    found: dict[str, Any] = {"failed": failed} if failed else {}
     if sum(map(len, bodies.values())) <= TOLD_BYTES_MAX:
-        told["results"] = {names[id]: msgspec.Raw(body.encode()) for id, body in sorted(bodies.items())}
-    return told
+        found["results"] = {labels[id]: msgspec.Raw(body.encode()) for id, body in sorted(bodies.items())}
+    return found
 
 
-def _json(told: object) -> str:
-    return msgspec.json.encode(told).decode()
+def _json(result: object) -> str:
+    return msgspec.json.encode(result).decode()

@@ -179,7 +179,7 @@ def _begin(transaction: Transaction, task: TaskRecord) -> None:
     if task.needs_admission:
         transaction.mark_dirty(task.id)
     else:
-        transaction.to_admit.append((task, Signal.ADMIT))
+        transaction.request_admission(task)
 
 
 def _wait_on(transaction: Transaction, task: TaskRecord) -> None:

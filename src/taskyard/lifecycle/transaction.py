@@ -1,14 +1,17 @@
-"""The corridor: where every move of every task is carried out, whatever room it comes from.
+"""One database transaction of the life cycle: it applies transitions and writes what follows from them.
 
-`send` takes tasks along arrows, writes what follows from the two ends of each move, and goes on with whatever that
-moves in turn: dependents that are released or blocked, tasks that are admitted at once. `close` then writes what all
-of it made of the graphs, and the events, numbered by their graph while its row is held: so they are in order.
+`apply` takes tasks along arrows of the state machine, notes what each arrow changes, and goes on with what that
+causes in turn: dependents that are released or blocked, tasks that are admitted at once. `finish` then writes the new
+counts and states of the graphs, and their events. The graph rows are locked at that point, so events are numbered in
+order.
 
-One corridor is one transaction. It decides nothing: the machine says where a signal leads, the core says the rest.
+The state machine says where a signal leads and `core` says what follows; this module makes no such decision itself.
+Only the methods of `Transaction` change its state.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,138 +27,75 @@ from taskyard.core.structs import value
 from taskyard.lifecycle import failure_handlers, propagate, release
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import SERVER_QUEUE, SETTLED
-from taskyard.lifecycle.transition import COMPILED_ARROWS, Claimant, CompiledArrow, Transition, transition_by
+from taskyard.lifecycle.transition import (
+    COMPILED_ARROWS,
+    Claimant,
+    CompiledArrow,
+    StateChange,
+    Transition,
+    transition_by,
+)
 from taskyard.store.connection import Repo
 from taskyard.store.queries import Row, TransactionConflict
 from taskyard.store.repo.events import encode_fact, encode_transition
 from taskyard.store.repo.tasks import MoveKind
-from taskyard.store.rows import GraphRecord, TaskRecord
+from taskyard.store.rows import Continuation, GraphRecord, TaskRecord
 
-# What a transaction has moved and changed, and not yet written.
-#
-# Several moves of one task are written as one: from where it was looked at to where it ended, with the last arrow. And
-# what many tasks went through is written by one statement, so the cost of a transaction follows its tasks, not its
-# steps.
-
-
-#: What one shape after another comes to; any other pair comes to anything.
-_TOGETHER: Final[Mapping[tuple[MoveKind, MoveKind], MoveKind]] = {
-    (MoveKind.READY, MoveKind.READY): MoveKind.READY,
-    (MoveKind.READY, MoveKind.STARTED): MoveKind.SENT,
-}
-#: The shapes that write what edges know.
-_WITH_EDGES: Final = frozenset({MoveKind.READY, MoveKind.SENT})
-_ANY: Final = MoveKind.ANY
-
-
-class PendingWrites:
-    """Tasks that moved, tasks that changed, attempts that began and ended."""
-
-    def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        self._moved: dict[int, tuple[TaskRecord, State, MoveKind]] = {}
-        self._changed: dict[int, TaskRecord] = {}
-        self._recounted: dict[int, TaskRecord] = {}
-        self.begun: list[Row] = []  # attempts
-        self.ended: list[Row] = []
-
-    def move(self, task: TaskRecord, source: State, shape: MoveKind) -> None:
-        """A task came from `source` to where it is, by a move that can change the columns of `shape`."""
-        id = task.id
-        if id in self._moved:
-            shape = _TOGETHER.get((self._moved[id][2], shape), _ANY)
-        self._moved[id] = (task, source, shape)
-
-    def change(self, task: TaskRecord) -> None:
-        """Something about a task changed."""
-        self._changed[task.id] = task
-
-    def recount(self, tasks: Mapping[int, TaskRecord]) -> None:
-        """The edges of tasks know something else."""
-        self._recounted.update(tasks)
-
-    def unwritten(self) -> list[TaskRecord]:
-        """Name the tasks that stand in a queue, and of which the database does not know it yet."""
-        return [task for task, _, _ in self._moved.values() if task.life.state in QUEUED and task.stored not in QUEUED]
-
-    def write(self, repo: Repo, now: Millis) -> list[TaskRecord]:
-        """Write everything, and be empty again; name those that moved or changed."""
-        moved, changed = self._moved, self._changed
-        if moved:
-            self._write_moves(repo, now)
-        written = [task for task, _, _ in moved.values()]
-        if changed:
-            kept = [task for id, task in changed.items() if id not in moved]
-            repo.tasks.write_unmoved(kept)
-            written += kept
-        repo.tasks.write_edge_counts(
-            [task for id, task in self._recounted.items() if id not in moved and id not in changed]
-        )
-        repo.attempts.add(self.begun)
-        repo.attempts.end(self.ended)
-        self._clear()
-        return written
-
-    def _write_moves(self, repo: Repo, now: Millis) -> None:
-        by_shape: dict[MoveKind, list[tuple[TaskRecord, State]]] = defaultdict(list)
-        for id, (task, source, shape) in self._moved.items():
-            task.due_ms = due_at(task.life, task.rules, task.lease_until_ms, now)
-            whole = id in self._changed or (id in self._recounted and shape not in _WITH_EDGES)
-            by_shape[_ANY if whole else shape].append((task, source))
-        for shape, moved in by_shape.items():
-            repo.tasks.write_moved(moved, shape)
-
-
-#: How many edges are told in one transaction; what is beyond is left as a note. It keeps a transaction under 100 ms.
+#: How many edges one transaction propagates along; the rest is left as continuations. It keeps a transaction under
+#: 100 ms.
 PROPAGATED_MAX: Final = 1_000
-
-
-@value
-class ServerIdentity:
-    """One server: its name, which stays the same after a restart, and when it was started."""
-
-    name: str = ""  # a database that has one server has one without a name
-    began_ms: Millis = Millis(0)
-
-
-#: The only server there is.
-SINGLE_SERVER: Final = ServerIdentity()
-
-
 #: In a queue.
 _QUEUED: Final = HOLDING - LEASED
 _GRAPH: Final = Kind.GRAPH.text
 #: Later than any moment.
 _NEVER: Final = Millis(2**63)
+#: The columns that two successive changes of one task can have changed; for any other pair these are all of them.
+_COMBINED: Final[Mapping[tuple[MoveKind, MoveKind], MoveKind]] = {
+    (MoveKind.READY, MoveKind.READY): MoveKind.READY,
+    (MoveKind.READY, MoveKind.STARTED): MoveKind.SENT,
+}
+#: The shapes that include the edge counts.
+_WITH_EDGES: Final = frozenset({MoveKind.READY, MoveKind.SENT})
+_ANY: Final = MoveKind.ANY
+
+
+@value
+class ServerIdentity:
+    """A server: its name, which stays the same after a restart, and when it was started."""
+
+    name: str = ""  # empty if the database has only one server
+    began_ms: Millis = Millis(0)
+
+
+#: The only server of a database.
+SINGLE_SERVER: Final = ServerIdentity()
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """What a transaction left to do."""
+    """What remains to be done after a transaction."""
 
-    stirs: bool = False  # a pass of admission has something to look at
-    promises: bool = False  # notes are open
-    own: bool = False  # something is queued that the server runs itself,
-    inner: bool = False  # or that has a graph inside
-    turned: tuple[int, ...] = ()  # graphs that came into another state, or to rest
-    due_ms: Millis | None = None  # when the clock first has something to say about a task that it wrote
+    admission_dirty: bool = False  # an admission pass has something to look at
+    continuations: bool = False  # continuations are open
+    server_tasks: bool = False  # a task that the server runs itself is queued,
+    subgraphs: bool = False  # or one with a graph inside
+    changed_graphs: tuple[int, ...] = ()  # graphs that changed their state, settled, or are active again
+    due_ms: Millis | None = None  # when the first of the written tasks has a timeout
 
 
 @dataclass(slots=True)
-class _Sum:
-    """What the moves of one transaction add up to for one graph."""
+class _GraphDelta:
+    """What the transitions of one transaction add to the counts of one graph."""
 
     active: int = 0
     behind: int = 0
     unhandled: int = 0
-    facts: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))  # by subject, in order
+    events: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))  # by subject, in order
     started: bool = False
 
 
 class Transaction:
-    """One transaction: its moves and what follows from them."""
+    """One transaction: its transitions and what follows from them."""
 
     def __init__(
         self,
@@ -169,46 +109,49 @@ class Transaction:
         self.now = now
         self.registry = registry
         self.lease_ms = lease_ms  # how long a lease lasts that is given or renewed now
-        self.server = server  # which one this transaction is of
-        self.deferring = False  # while true, moves are written only by `close`, and looks by state miss them
-        self.edge_budget = PROPAGATED_MAX  # how many more edges this transaction may tell
-        self.to_tell: list[tuple[TaskRecord, State, State]] = []
-        self.to_ask: dict[int, TaskRecord] = {}
-        self.handlers_moved: list[tuple[TaskRecord, State]] = []
-        self.ran_untold: set[int] = set()  # tasks that ran to their end, which their prerequisites hear later
-        self.new_rounds: set[int] = set()  # graphs in which something is rerun
-        self.to_admit: list[tuple[TaskRecord, Signal]] = []
-        self.stirred: list[int | None] = []
-        self.hushed: set[int] = set()  # graphs that are being canceled: what moves in them is told to nobody
-        self.queued: list[int] = []  # a queue for each task that came into one
-        self.turned: list[int] = []  # graphs that came into another state, or to rest, or to move again
-        self.stopped: list[TaskRecord] = []  # whoever runs these has to end them
-        self.altered: set[str] = set()  # bots about whom something is new: what they wait for may be another now
-        self.heard: set[int] = set()  # graphs inside tasks that came to rest, and whose tasks know it
-        self.noted = False  # notes were left that nobody outside knows of
-        self.promised = False  # somebody knows that notes were left
-        self.serves_all = False  # polls that wait get whatever is in their queues
-        self.written: list[TaskRecord] = []  # whoever moved or changed, each time that this was written
-        self._sheet = PendingWrites()
-        self._sums: dict[int, _Sum] = {}
+        self.server = server  # which server runs this transaction
+        self.edge_budget = PROPAGATED_MAX  # along how many more edges this transaction may propagate
+        self._writes = PendingWrites()
+        self._written: list[TaskRecord] = []  # tasks in the order in which they were written
+        self._writes_deferred = False
+        # What the transitions so far still ask for.
+        self._to_propagate: list[StateChange] = []
+        self._handlers_moved: list[tuple[TaskRecord, State]] = []
+        self._to_recheck: dict[int, TaskRecord] = {}
+        self._to_admit: list[tuple[TaskRecord, Signal]] = []
+        # What is checked or written when the transaction finishes.
+        self._deltas: dict[int, _GraphDelta] = {}
+        self._dirty: list[int | None] = []
+        self._rerun_graphs: set[int] = set()
+        self._deferred_runs: set[int] = set()  # tasks that ran to their end, which their prerequisites learn later
+        self._delivered: set[int] = set()  # graphs inside tasks that have settled, and whose tasks know it
+        self._quiet: set[int] = set()  # graphs that are being canceled: nothing is propagated in them
+        # What the engine does after the commit.
+        self._entered_queues: list[int] = []
+        self._stopping: list[TaskRecord] = []
+        self._changed_bots: set[str] = set()
+        self._changed_graphs: list[int] = []
+        self._has_continuations = False
+        self._serves_all_queues = False
+        # Reads, as of when this transaction first asked.
         self._graphs: dict[int, GraphRecord] = {}
-        self._fleet: tuple[BotFacts, ...] | None = None
+        self._bots: tuple[BotFacts, ...] | None = None
         self._capacity: dict[Dimensions, bool] = {}
-        self._lacking: dict[tuple[Dimensions, ...], str] = {}
-        self._limited: frozenset[str] | None = None
+        self._missing: dict[tuple[Dimensions, ...], str] = {}
+        self._limited_pools: frozenset[str] | None = None
 
-    # Looking. What was looked at once stays looked at, and is as this transaction has made it.
+    # Reading. What was read once is not read again: it is as this transaction has changed it.
 
     def lock_tasks(self, ids: Collection[int]) -> dict[int, TaskRecord]:
-        """Give the tasks with these ids; nobody else moves them before this transaction ends."""
+        """Read and lock tasks: no other transaction moves them before this one ends."""
         return self.repo.tasks.get(ids)
 
     def known_task(self, id: int) -> TaskRecord | None:
-        """Give a task if this transaction knows it: it may know better than the database by now."""
+        """Return a task if this transaction has read it; it may be newer than the row in the database."""
         return self.repo.tasks.cached(id)
 
     def graph(self, id: int) -> GraphRecord:
-        """Give a graph as it was when this transaction first asked."""
+        """Return a graph as it was when this transaction first asked."""
         if id not in self._graphs:
             self._graphs[id] = self.repo.graphs.get(id)
         return self._graphs[id]
@@ -217,18 +160,11 @@ class Transaction:
         """Tell whether a graph is canceled."""
         return (self._graphs.get(graph) or self.graph(graph)).canceled_ms is not None
 
-    def cancel_graph(self, graph: int) -> None:
-        """Keep the fact that a graph is canceled: from here on nothing in it starts."""
-        self.repo.graphs.mark_canceled(graph, self.now)
-        self._graphs.pop(graph, None)
-        self.hushed.add(graph)
-        self.adjust_counts(graph)
-
     def bots(self) -> tuple[BotFacts, ...]:
-        """Give every bot."""
-        if self._fleet is None:
-            self._fleet = tuple(bot.facts for bot in self.repo.bots.read_all())
-        return self._fleet
+        """Return every bot."""
+        if self._bots is None:
+            self._bots = tuple(bot.facts for bot in self.repo.bots.read_all())
+        return self._bots
 
     def has_capacity(self, dimensions: Dimensions) -> bool:
         """Tell whether a bot was seen that could serve these dimensions."""
@@ -237,228 +173,399 @@ class Transaction:
             known = self._capacity[dimensions] = fleet.capacity_seen(dimensions, self.bots())
         return known
 
-    def missing_dimensions(self, asked: tuple[Dimensions, ...]) -> str:
-        """Say what no live bot has for each of some ways to run a task."""
-        known = self._lacking.get(asked)
+    def missing_dimensions(self, wanted: tuple[Dimensions, ...]) -> str:
+        """Say what no live bot has, for each of the dimensions that a task can run with."""
+        known = self._missing.get(wanted)
         if known is None:
             live = [bot for bot in self.bots() if fleet.alive(bot)]
-            known = self._lacking[asked] = lacking_says(asked, live)
+            known = self._missing[wanted] = lacking_says(wanted, live)
         return known
 
     def has_pool_limit(self, queue: int) -> bool:
         """Tell whether the pool of a queue has a capacity."""
-        if self._limited is None:
+        if self._limited_pools is None:
             pools = self.repo.admission.locked_pools()
-            self._limited = frozenset(pool.name for pool in pools if pool.from_bots or pool.capacity is not None)
-        return bool(self._limited) and self.registry.queue(self.repo, queue).pool in self._limited
-
-    # Moving.
-
-    def apply(self, moves: Sequence[Transition] = ()) -> None:
-        """Take tasks along arrows, each of them once, and go on with whatever follows from it or was asked before."""
-        wave = moves or self._next()
-        while wave:
-            self._carry(wave)
-            wave = self._next()
-        if not self.deferring:
-            self.written += self._sheet.write(self.repo, self.now)
+            self._limited_pools = frozenset(pool.name for pool in pools if pool.from_bots or pool.capacity is not None)
+        return bool(self._limited_pools) and self.registry.queue(self.repo, queue).pool in self._limited_pools
 
     def unwritten_in(self, queues: Collection[int]) -> list[TaskRecord]:
-        """Name the tasks that this transaction put into queues and has not written yet."""
-        return [task for task in self._sheet.unwritten() if task.queue in queues]
+        """Return the tasks that this transaction put into queues and has not written yet."""
+        return [task for task in self._writes.newly_queued() if task.queue in queues]
+
+    # Transitions.
+
+    def apply(self, transitions: Sequence[Transition] = ()) -> None:
+        """Apply transitions, at most one for each task, and then all that follows from them or was requested before."""
+        wave = transitions or self._next()
+        while wave:
+            self._carry_out(wave)
+            wave = self._next()
+        if not self._writes_deferred:
+            self._written += self._writes.write(self.repo, self.now)
+
+    def apply_admissions(self, transitions: Sequence[Transition]) -> None:
+        """Apply what an admission pass has decided; its own tasks are not dirty by that, or it would never end."""
+        before = len(self._dirty)
+        self.apply(transitions)
+        own = {transition.task.id for transition in transitions}
+        self._dirty[before:] = [id for id in self._dirty[before:] if id not in own]
+
+    @contextmanager
+    def deferred_writes(self) -> Iterator[None]:
+        """Write nothing meanwhile, so that several transitions of a task become one write.
+
+        Queries by state do not see the tasks that have not been written.
+        """
+        self._writes_deferred = True
+        yield
+        self._writes_deferred = False
 
     def recheck_gates(self, tasks: Iterable[TaskRecord]) -> None:
-        """Have the gates of tasks asked by the next `send`."""
+        """Have the next `apply` look whether tasks can start now, or never can."""
         for task in tasks:
             if not task.loading:
-                self.to_ask[task.id] = task
+                self._to_recheck[task.id] = task
 
-    def record_created(self, graph: int) -> None:
-        """Note that a graph was born."""
-        self._sum(graph).facts[graph].append(_turned(None, GraphState.RUNNING))
+    def request_admission(self, task: TaskRecord, signal: Signal = Signal.ADMIT) -> None:
+        """Have the next `apply` admit a pending task, unless an admission pass has to do it."""
+        self._to_admit.append((task, signal))
+
+    # Changes beside transitions.
 
     def mark_changed(self, task: TaskRecord) -> None:
-        """Note that something about a task changed though it did not move; `send` or `close` writes it."""
-        self._sheet.change(task)
+        """Have the next `apply` or `finish` write a task that changed without a transition."""
+        self._writes.change(task)
 
     def mark_edges_changed(self, tasks: Mapping[int, TaskRecord]) -> None:
-        """Note that the edges of tasks know something else now."""
-        self._sheet.recount(tasks)
+        """Have the next `apply` or `finish` write the edge counts of tasks."""
+        self._writes.change_edges(tasks)
 
     def mark_dirty(self, task: int | None) -> None:
         """Have the next admission pass look at a task, or at all bots and pools if it is None."""
-        self.stirred.append(task)
+        self._dirty.append(task)
 
     def mark_bot_changed(self, bot: str) -> None:
-        """Have the parked poll of a bot answered anew: what it waits for may have changed."""
-        self.altered.add(bot)
+        """Have the parked poll of a bot answered: the bot is no longer what it was when it asked."""
+        self._changed_bots.add(bot)
 
     def set_handlers(self, task: TaskRecord, handlers: Handlers) -> None:
-        """Note how the failure of a task is dealt with now."""
+        """Set how many tasks handled the failure of a task, or still may."""
         before = unhandled(task.state, task.handlers)
         task.handlers = handlers
         self.adjust_counts(task.graph, unhandled=unhandled(task.state, handlers) - before)
         self.mark_changed(task)
 
     def adjust_counts(self, graph: int, active: int = 0, behind: int = 0, unhandled: int = 0) -> None:
-        """Add to what a graph counts."""
-        into = self._sum(graph)
-        into.active += active
-        into.behind += behind
-        into.unhandled += unhandled
+        """Add to the counts of a graph."""
+        delta = self._delta(graph)
+        delta.active += active
+        delta.behind += behind
+        delta.unhandled += unhandled
+
+    def record_created(self, graph: int) -> None:
+        """Record the event that a graph was created."""
+        self._delta(graph).events[graph].append(_graph_event(None, GraphState.RUNNING))
+
+    def cancel_graph(self, graph: int) -> None:
+        """Mark a graph as canceled: from here on nothing in it starts."""
+        self.repo.graphs.mark_canceled(graph, self.now)
+        self._graphs.pop(graph, None)
+        self._quiet.add(graph)
+        self.adjust_counts(graph)
+
+    def stop_propagation(self, graph: int) -> None:
+        """Propagate no transition in a graph that is canceled: nothing in it starts any more."""
+        self._quiet.add(graph)
+
+    def note_reruns(self, graphs: Iterable[int]) -> None:
+        """Have `finish` check that no handler in these graphs, where tasks are rerun, has ended meanwhile."""
+        self._rerun_graphs |= set(graphs)
+
+    def note_delivered(self, graph: int) -> None:
+        """Note that the task around a graph knows that the graph has settled."""
+        self._delivered.add(graph)
 
     def audit(self, actor: str, action: str, subject: int, note: str = "") -> None:
-        """Note what a person asked for."""
+        """Record what a person asked for."""
         self.repo.events.add_audits([(self.now, actor, action, subject, note)])
 
+    # Continuations: what does not fit into this transaction.
+
+    def defer(
+        self, kind: str, graph: int, tasks: Sequence[str] = ("",), actor: str = "", *, counted: bool = True
+    ) -> None:
+        """Leave continuations about a graph, one for each text in `tasks`, to be run in this order.
+
+        An open continuation counts as active, so its graph cannot finish; `counted` is False if it takes the place of
+        another one.
+        """
+        self.repo.continuations.add([(kind, graph, None, None, None, text, actor) for text in tasks])
+        self._has_continuations = True
+        if counted:
+            self.adjust_counts(graph, active=len(tasks))
+
+    def complete(self, continuation: Continuation) -> None:
+        """Delete a continuation that is done."""
+        self.repo.continuations.delete(continuation.id)
+        self.adjust_counts(continuation.graph, active=-1)
+
+    # The end.
+
     def finish(self) -> None:
-        """Write what the moves made of their graphs, and the events."""
-        self.written += self._sheet.write(self.repo, self.now)
-        self.repo.admission.mark_dirty(self.stirred)
-        graphs = self.repo.graphs.get_locked(sorted(self._sums))
-        failure_handlers.check_rounds(self)
-        self.repo.graphs.write_states([self._turn(graph, self._sums[graph.id]) for graph in graphs])
-        self.repo.events.add(self.now, [(graph.id, graph.events, self._sums[graph.id].facts) for graph in graphs])
+        """Write the counts, states and events of the graphs."""
+        self._written += self._writes.write(self.repo, self.now)
+        self.repo.admission.mark_dirty(self._dirty)
+        graphs = self.repo.graphs.get_locked(sorted(self._deltas))
+        failure_handlers.check_reruns(self.repo, self._rerun_graphs, self._deferred_runs)
+        self.repo.graphs.write_states([self._graph_row(graph, self._deltas[graph.id]) for graph in graphs])
+        self.repo.events.add(self.now, [(graph.id, graph.events, self._deltas[graph.id].events) for graph in graphs])
+
+    # What the engine reads, before and after the commit.
+
+    @property
+    def entered_queues(self) -> Sequence[int]:
+        """The queue of each task that came into one."""
+        return self._entered_queues
+
+    @property
+    def stopping(self) -> Sequence[TaskRecord]:
+        """Tasks that their bots have to stop."""
+        return self._stopping
+
+    @property
+    def changed_bots(self) -> Collection[str]:
+        """Bots whose parked polls have to be answered."""
+        return self._changed_bots
+
+    @property
+    def serves_all_queues(self) -> bool:
+        """Whether parked polls get whatever is in their queues, not only what this transaction put there."""
+        return self._serves_all_queues
+
+    def serve_all_queues(self) -> None:
+        """Have parked polls get whatever is in their queues."""
+        self._serves_all_queues = True
 
     def follow_up(self) -> FollowUp:
-        """Tell what there is to do now."""
-        promised, own, inner, due = self.promised or self.noted, False, False, _NEVER
-        for task in self.written:
+        """Say what remains to be done."""
+        continuations, server_tasks, subgraphs, due = self._has_continuations, False, False, _NEVER
+        for task in self._written:
             if task.due_ms is not None and task.due_ms < due:
                 due = task.due_ms
             if task.open_continuations:
-                promised = True
+                continuations = True
             if task.queue == SERVER_QUEUE and task.life.state in _QUEUED:
                 if task.kind == _GRAPH:
-                    inner = True
+                    subgraphs = True
                 else:
-                    own = True
-        turned = tuple(self.turned)
-        return FollowUp(bool(self.stirred), promised, own, inner, turned, None if due is _NEVER else due)
+                    server_tasks = True
+        return FollowUp(
+            bool(self._dirty),
+            continuations,
+            server_tasks,
+            subgraphs,
+            tuple(self._changed_graphs),
+            None if due is _NEVER else due,
+        )
 
-    # How it is done.
+    # How transitions are carried out.
 
-    def _carry(self, moves: Sequence[Transition]) -> None:
-        """Carry out the moves themselves, and note what follows from each."""
-        sheet, sums, now = self._sheet, self._sums, self.now
-        for move in moves:
-            task, life, taker = move.task, move.life, move.taker
-            source, bot, reason = task.life.state, task.bot, move.reason.text
-            way = COMPILED_ARROWS[source, move.signal, life.state]
-            added = sums.get(task.graph) or self._sum(task.graph)
-            if way.counts:
-                added.active += way.active
-                added.behind += way.behind
-                if way.fails:
-                    self._count_failure(move, added)
-            if way.leased < 0:
-                sheet.ended.append((task.id, life.attempt, now, move.signal.text, reason, move.exit_code))
+    def _carry_out(self, transitions: Sequence[Transition]) -> None:
+        """Carry out transitions, and note what follows from each."""
+        writes, deltas, now = self._writes, self._deltas, self.now
+        for transition in transitions:
+            task, life, claimant = transition.task, transition.life, transition.claimant
+            source, bot, reason = task.life.state, task.bot, transition.reason.text
+            arrow = COMPILED_ARROWS[source, transition.signal, life.state]
+            delta = deltas.get(task.graph) or self._delta(task.graph)
+            if arrow.counts:
+                delta.active += arrow.active
+                delta.behind += arrow.behind
+                if arrow.fails:
+                    self._count_failure(transition, delta)
+            if arrow.leased < 0:
+                writes.ended.append((task.id, life.attempt, now, transition.signal.text, reason, transition.exit_code))
                 task.bot = task.lease_until_ms = None
-            elif taker is not None:
-                added.started = True
-                bot = task.bot = taker.bot
+            elif claimant is not None:
+                delta.started = True
+                bot = task.bot = claimant.bot
                 task.fence, task.avoid_bot = attempt_policy.fence_after(task.fence, now), None
-                task.lease_until_ms = taker.until_ms
-                sheet.begun.append(_attempt(task, life, taker, now))
+                task.lease_until_ms = claimant.until_ms
+                writes.begun.append(_attempt_row(task, life, claimant, now))
             task.life, task.reason, task.moved_ms = life, reason, now
-            added.facts[task.id].append(encode_fact(way.spelled, life.attempt, bot, reason))
-            if way.concerns_bots:
-                self._tell_bots(task, way)
-            if not way.is_over or task.is_handler or task.needs_admission:
-                self._follow(move, source, way)
-            sheet.move(task, source, way.shape)
+            delta.events[task.id].append(encode_fact(arrow.encoded, life.attempt, bot, reason))
+            if arrow.concerns_bots:
+                self._note_for_bots(task, arrow)
+            if not arrow.is_over or task.is_handler or task.needs_admission:
+                self._note_consequences(transition, source, arrow)
+            writes.move(task, source, arrow.kind)
 
-    def _tell_bots(self, task: TaskRecord, way: CompiledArrow) -> None:
-        """Note what bots that wait should hear of: work, or an end to it."""
-        if way.stops:
-            self.stopped.append(task)
+    def _note_for_bots(self, task: TaskRecord, arrow: CompiledArrow) -> None:
+        """Note what parked polls are answered with: a task in their queue, or one to stop."""
+        if arrow.stops:
+            self._stopping.append(task)
         else:
-            self.queued.append(task.queue)
+            self._entered_queues.append(task.queue)
 
-    def _count_failure(self, move: Transition, added: _Sum) -> None:
-        """Count whether a failure is dealt with: one that is over no longer is, one that is new not yet."""
-        task, source, target = move.task, move.task.life.state, move.life.state
-        added.unhandled -= unhandled(source, task.handlers)
+    def _count_failure(self, transition: Transition, delta: _GraphDelta) -> None:
+        """Count a failure as unhandled if it is new, and not any more if it is over."""
+        task, source, target = transition.task, transition.task.life.state, transition.life.state
+        delta.unhandled -= unhandled(source, task.handlers)
         if target in UNSUCCESSFUL and source not in UNSUCCESSFUL:
-            task.handlers = Handlers()  # they are counted as they are told
-        added.unhandled += unhandled(target, task.handlers)
+            task.handlers = Handlers()  # the propagation along its edges counts them
+        delta.unhandled += unhandled(target, task.handlers)
 
-    def _follow(self, move: Transition, source: State, way: CompiledArrow) -> None:
-        """Note what this move asks to be done next."""
-        task = move.task
-        if (way.tells or task.is_handler) and not self._is_hushed(task.graph):
-            if way.tells:
-                self.to_tell.append((task, source, move.life.state))
+    def _note_consequences(self, transition: Transition, source: State, arrow: CompiledArrow) -> None:
+        """Note what this transition requires next."""
+        task = transition.task
+        if (arrow.tells or task.is_handler) and not self._is_quiet(task.graph):
+            if arrow.tells:
+                self._to_propagate.append((task, source, transition.life.state))
             if task.is_handler:
-                self.handlers_moved.append((task, source))
-        if way.listens:
+                self._handlers_moved.append((task, source))
+        if arrow.listens:
             self.recheck_gates([task])
-        if way.judged:
-            self.to_admit.append((task, move.signal))
-        elif task.needs_admission and way.stirs:
-            self.stirred.append(task.id)
+        if arrow.judged:
+            self._to_admit.append((task, transition.signal))
+        elif task.needs_admission and arrow.dirties:
+            self._dirty.append(task.id)
 
-    def _is_hushed(self, graph: int) -> bool:
-        """Tell whether nobody is told what moves in a graph: it is canceled, and starts nothing any more."""
-        return graph in self.hushed or self.is_canceled(graph)
+    def _is_quiet(self, graph: int) -> bool:
+        """Tell whether nothing is propagated in a graph: it is canceled, so nothing in it starts any more."""
+        return graph in self._quiet or self.is_canceled(graph)
 
     def _next(self) -> list[Transition]:
-        propagate.to_dependents(self)
-        return [*self._asked(), *release.transitions_of(self)]
+        """Propagate the last transitions; return those that follow."""
+        self._propagate()
+        to_admit, self._to_admit = self._to_admit, []
+        return [*self._recheck(), *release.admit(self, to_admit)]
 
-    def _asked(self) -> list[Transition]:
-        """Ask the gates of those whose edges changed, or that came to wait for them."""
-        asked, self.to_ask = self.to_ask, {}
-        moves = []
-        for task in asked.values():
+    def _propagate(self) -> None:
+        handlers, self._handlers_moved = self._handlers_moved, []
+        changes, self._to_propagate = self._to_propagate, []
+        if handlers:
+            edges, deferred_runs = failure_handlers.to_failures(self, handlers, changes, self.edge_budget)
+            self.edge_budget -= edges
+            self._deferred_runs |= deferred_runs
+        if changes:
+            self.edge_budget -= propagate.to_dependents(self, changes, self.edge_budget)
+
+    def _recheck(self) -> list[Transition]:
+        """Look at the gates of tasks whose edges changed, or that have come to wait for them."""
+        tasks, self._to_recheck = self._to_recheck, {}
+        transitions = []
+        for task in tasks.values():
             state = task.life.state
             if state not in LISTENING:
                 continue
-            wanted = gate(task.edges, task.join, task.on_impossible)
-            wished = signals(state, wanted, self.is_canceled(task.graph))
-            if wished:
-                # A mend leads to unscheduled, where the gate is asked again: so only the first signal is sent.
-                moves.append(transition_by(task, wished[0]))
-        return moves
+            found = signals(state, gate(task.edges, task.join, task.on_impossible), self.is_canceled(task.graph))
+            if found:
+                # A mend leads to unscheduled, where the gate is looked at again: so only the first signal is applied.
+                transitions.append(transition_by(task, found[0]))
+        return transitions
 
-    def _sum(self, graph: int) -> _Sum:
-        found = self._sums.get(graph)
+    def _delta(self, graph: int) -> _GraphDelta:
+        found = self._deltas.get(graph)
         if found is None:
-            found = self._sums[graph] = _Sum()
+            found = self._deltas[graph] = _GraphDelta()
         return found
 
-    def _thought_uncanceled(self, graph: int) -> bool:
-        """Tell whether gates of a graph were asked as if it were not canceled."""
-        return graph in self._graphs and not self.is_canceled(graph)
-
-    def _turn(self, graph: GraphRecord, added: _Sum) -> Row:
-        if graph.canceled_ms is not None and (added.started or self._thought_uncanceled(graph.id)):
+    def _graph_row(self, graph: GraphRecord, delta: _GraphDelta) -> Row:
+        if graph.canceled_ms is not None and (delta.started or self._was_not_canceled(graph.id)):
             raise TransactionConflict("the graph was canceled meanwhile")
-        had = graph.tally
-        tally = Tally(had.active + added.active, had.behind + added.behind, had.unhandled + added.unhandled)
-        if not tally.active and graph.parent is not None and graph.id not in self.heard:
-            tally = self._held_up(graph, tally)
+        old = graph.tally
+        tally = Tally(old.active + delta.active, old.behind + delta.behind, old.unhandled + delta.unhandled)
+        if not tally.active and graph.parent is not None and graph.id not in self._delivered:
+            tally = self._kept_active(graph, tally)
         state = verdict(tally, graph.canceled_ms is not None)
-        if state is not graph.state or settled(tally) != settled(had):
-            self.turned.append(graph.id)
+        if state is not graph.state or settled(tally) != settled(old):
+            self._changed_graphs.append(graph.id)
         if state is not graph.state:
             if over(graph.state):
                 raise TransactionConflict("the graph ended meanwhile")
-            added.facts[graph.id].append(_turned(graph.state, state))
-        events = graph.events + sum(map(len, added.facts.values()))
+            delta.events[graph.id].append(_graph_event(graph.state, state))
+        events = graph.events + sum(map(len, delta.events.values()))
         return (graph.id, str(state), tally.active, tally.behind, tally.unhandled, events, self.now)
 
-    def _held_up(self, graph: GraphRecord, tally: Tally) -> Tally:
-        """Keep a graph inside a task from its rest until that task has heard of it, by a note."""
-        self.repo.continuations.add([(SETTLED, graph.id, None, None, None, "", "")])
-        self.noted = True
+    def _was_not_canceled(self, graph: int) -> bool:
+        """Tell whether this transaction has read a graph as not canceled, and may have started something in it."""
+        return graph in self._graphs and not self.is_canceled(graph)
+
+    def _kept_active(self, graph: GraphRecord, tally: Tally) -> Tally:
+        """Keep a graph inside a task active, by a continuation, until that task knows that the graph has settled."""
+        self.defer(SETTLED, graph.id, counted=False)
         return Tally(1, tally.behind, tally.unhandled)
 
 
-def _attempt(task: TaskRecord, life: Life, taker: Claimant, now: Millis) -> Row:
-    session, poll = taker.session, taker.poll
-    return (task.id, life.attempt, taker.bot, session, poll, task.fence, life.round, life.slice_index, now)
+class PendingWrites:
+    """What a transaction has changed and not written yet.
+
+    Several transitions of one task are written as one, from the state that was read to the last one, with the last
+    arrow. One statement writes what many tasks have in common. So the cost of a transaction follows its tasks, not its
+    transitions.
+    """
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._moved: dict[int, tuple[TaskRecord, State, MoveKind]] = {}
+        self._changed: dict[int, TaskRecord] = {}
+        self._edges_changed: dict[int, TaskRecord] = {}
+        self.begun: list[Row] = []  # attempts
+        self.ended: list[Row] = []
+
+    def move(self, task: TaskRecord, source: State, kind: MoveKind) -> None:
+        """Write a task that came from `source`, by a transition that can change the columns of `kind`."""
+        id = task.id
+        if id in self._moved:
+            kind = _COMBINED.get((self._moved[id][2], kind), _ANY)
+        self._moved[id] = (task, source, kind)
+
+    def change(self, task: TaskRecord) -> None:
+        """Write a task of which anything may have changed but its state."""
+        self._changed[task.id] = task
+
+    def change_edges(self, tasks: Mapping[int, TaskRecord]) -> None:
+        """Write the edge counts of tasks."""
+        self._edges_changed.update(tasks)
+
+    def newly_queued(self) -> list[TaskRecord]:
+        """Return the queued tasks that the database does not have in a queue yet."""
+        return [task for task, _, _ in self._moved.values() if task.life.state in QUEUED and task.stored not in QUEUED]
+
+    def write(self, repo: Repo, now: Millis) -> list[TaskRecord]:
+        """Write everything, and be empty again; return the tasks that moved or changed."""
+        moved, changed = self._moved, self._changed
+        if moved:
+            self._write_moved(repo, now)
+        tasks = [task for task, _, _ in moved.values()]
+        if changed:
+            unmoved = [task for id, task in changed.items() if id not in moved]
+            repo.tasks.write_unmoved(unmoved)
+            tasks += unmoved
+        repo.tasks.write_edge_counts(
+            [task for id, task in self._edges_changed.items() if id not in moved and id not in changed]
+        )
+        repo.attempts.add(self.begun)
+        repo.attempts.end(self.ended)
+        self._clear()
+        return tasks
+
+    def _write_moved(self, repo: Repo, now: Millis) -> None:
+        by_kind: dict[MoveKind, list[tuple[TaskRecord, State]]] = defaultdict(list)
+        for id, (task, source, kind) in self._moved.items():
+            task.due_ms = due_at(task.life, task.rules, task.lease_until_ms, now)
+            whole = id in self._changed or (id in self._edges_changed and kind not in _WITH_EDGES)
+            by_kind[_ANY if whole else kind].append((task, source))
+        for kind, moved in by_kind.items():
+            repo.tasks.write_moved(moved, kind)
 
 
-def _turned(source: GraphState | None, target: GraphState) -> str:
+def _attempt_row(task: TaskRecord, life: Life, claimant: Claimant, now: Millis) -> Row:
+    session, poll = claimant.session, claimant.poll
+    return (task.id, life.attempt, claimant.bot, session, poll, task.fence, life.round, life.slice_index, now)
+
+
+def _graph_event(source: GraphState | None, target: GraphState) -> str:
     return encode_fact(encode_transition(source and source.text, target.text, None), None, None, None)

@@ -1,7 +1,7 @@
-"""One task along one arrow: what a room hands to the corridor."""
+"""A transition: one task along one arrow of the state machine."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from taskyard.core.attempt_policy import Life
 from taskyard.core.graph.gate import LISTENING
@@ -24,13 +24,17 @@ from taskyard.store.repo.events import encode_transition
 from taskyard.store.repo.tasks import MoveKind
 from taskyard.store.rows import TaskRecord
 
-#: By a name of its own: a word is slow to get at through its class.
+#: A task, and from which state to which it went.
+StateChange: TypeAlias = tuple[TaskRecord, State, State]
+#: Bound here, because access through the enum class is slow.
 _MOVE: Final = Outcome.MOVE
+#: In a queue.
+_QUEUED: Final = HOLDING - LEASED
 
 
 @value
 class Claimant:
-    """Who takes a task: a bot in one of its sessions, by one of its polls."""
+    """Who claims a task: a bot, in one of its sessions, by one of its polls."""
 
     bot: str
     session: str
@@ -46,26 +50,40 @@ class Transition:
     signal: Signal
     life: Life  # as it is afterwards
     reason: Reason
-    taker: Claimant | None = None
+    claimant: Claimant | None = None
     exit_code: int | None = None
 
 
 def transition_by(task: TaskRecord, signal: Signal, reason: Reason | None = None) -> Transition:
-    """Make the move of a signal that changes nothing but the state."""
+    """Make the transition of a signal that changes only the state."""
     life = task.life
     answer = step(life.state, signal)
     assert answer.outcome is _MOVE, f"cannot {signal} a task that is {life.state}"
     return Transition(task, signal, life.at(answer.target), reason or REASONS[signal])
 
 
-# Ways: everything about a move that follows from its arrow alone, compiled once.
-#
-# The machine says what follows from the two ends of a move, the sheet which columns it can change, the history how it
-# is spelled. A task's life is four moves at least, so none of that is worked out again for each.
+@value
+class CompiledArrow:
+    """All that follows from an arrow alone. A task has four transitions or more, so this is computed once."""
+
+    kind: MoveKind  # which columns it can change
+    active: int  # how the counts of the graph change
+    behind: int
+    leased: int  # +1: an attempt begins, -1: one ends
+    counts: bool  # it changes a count of the graph
+    fails: bool  # the task is failed before or after it, so handlers may have to be counted
+    tells: bool  # it is propagated to dependents
+    listens: bool  # it leads to a state in which the task waits for prerequisites
+    concerns_bots: bool  # it leads into a queue, or
+    stops: bool  # the bot has to stop the attempt
+    judged: bool  # the task has to be admitted
+    dirties: bool  # an admission pass has to look at the task
+    is_over: bool  # nothing follows from it, except that an admission pass may have to look
+    encoded: str  # source, target and signal, as an event has them
 
 
 #: Which columns of a task a signal can change; every other signal can change any.
-_SHAPES: Final[Mapping[Signal, MoveKind]] = {
+_KINDS: Final[Mapping[Signal, MoveKind]] = {
     Signal.RELEASE: MoveKind.READY,
     Signal.ADMIT: MoveKind.READY,
     Signal.CLAIM: MoveKind.STARTED,
@@ -73,37 +91,13 @@ _SHAPES: Final[Mapping[Signal, MoveKind]] = {
 }
 
 
-#: In a queue.
-_QUEUED: Final = HOLDING - LEASED
-
-
-@value
-class CompiledArrow:
-    """One arrow, to its target or again."""
-
-    shape: MoveKind  # which columns it can change
-    active: int  # how the graph's counts change
-    behind: int
-    leased: int  # +1: an attempt begins, -1: one ends
-    counts: bool  # what the graph counts changes by it
-    fails: bool  # an end of it is a failure, so somebody may have to deal with it
-    tells: bool  # dependents have to hear of it
-    listens: bool  # it leads to where prerequisites are waited for
-    concerns_bots: bool  # it leads into a queue, or
-    stops: bool  # its bot has to end what it runs
-    judged: bool  # the admission guard has to judge it
-    stirs: bool  # a pass of admission has to hear of it
-    is_over: bool  # nothing follows from it but what a pass has to hear
-    spelled: str  # source, target and signal, as an event tells them
-
-
-def _way(source: State, signal: Signal, target: State) -> CompiledArrow:
+def _compile(source: State, signal: Signal, target: State) -> CompiledArrow:
     follows = effects(source, target)
     stops = source in LEASED and target in LEASED
     fails = source in UNSUCCESSFUL or target in UNSUCCESSFUL
-    tells, listens, stirs = follows.tell is not None, target in LISTENING, bool(follows.pending or follows.holding)
+    tells, listens = follows.tell is not None, target in LISTENING
     return CompiledArrow(
-        MoveKind.ANY if target in UNSUCCESSFUL else _SHAPES.get(signal, MoveKind.ANY),
+        MoveKind.ANY if target in UNSUCCESSFUL else _KINDS.get(signal, MoveKind.ANY),
         follows.active,
         follows.behind,
         follows.leased,
@@ -114,15 +108,15 @@ def _way(source: State, signal: Signal, target: State) -> CompiledArrow:
         concerns_bots=stops or target in _QUEUED,
         stops=stops,
         judged=follows.judged,
-        stirs=stirs,
+        dirties=bool(follows.pending or follows.holding),
         is_over=not (tells or listens or follows.judged),
-        spelled=encode_transition(source.text, target.text, signal.text),
+        encoded=encode_transition(source.text, target.text, signal.text),
     )
 
 
-#: Every way there is, by source, signal and target.
+#: Every arrow, by source, signal and target.
 COMPILED_ARROWS: Final[Mapping[tuple[State, Signal, State], CompiledArrow]] = {
-    (arrow.source, arrow.signal, end): _way(arrow.source, arrow.signal, end)
+    (arrow.source, arrow.signal, end): _compile(arrow.source, arrow.signal, end)
     for arrow in ARROWS
     for end in (arrow.target, arrow.again)
     if end is not None

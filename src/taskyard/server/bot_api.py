@@ -242,24 +242,24 @@ class BotApi:
         )
 
     def _lease(self, lease: Lease, now: Millis) -> wire.Lease:
-        brief = lease.brief
-        assert brief is not None, "leases for bots always have a definition"
-        sent_apart = brief.inputs is not None and len(brief.inputs) > wire.INPUTS_MAX
+        definition = lease.definition
+        assert definition is not None, "leases for bots always have a definition"
+        sent_apart = definition.inputs is not None and len(definition.inputs) > wire.INPUTS_MAX
         return wire.Lease(
             _text(lease.task),
             lease.attempt,
             lease.fence,
             max(0, lease.until_ms - now),
-            _text(brief.graph),
-            brief.label,
-            msgspec.Raw(brief.payload),
+            _text(definition.graph),
+            definition.label,
+            msgspec.Raw(definition.payload),
             self._run_token(lease.task, lease.attempt, lease.fence),
-            wire.NOTHING if brief.inputs is None or sent_apart else msgspec.Raw(brief.inputs.encode()),
+            wire.NOTHING if definition.inputs is None or sent_apart else msgspec.Raw(definition.inputs.encode()),
             sent_apart,
-            brief.checkpoint,
-            None if brief.deadline_ms is None else max(0, brief.deadline_ms - now),
-            "keep" if brief.disconnect == "keep" else "strict",
-            brief.submitter,
+            definition.checkpoint,
+            None if definition.deadline_ms is None else max(0, definition.deadline_ms - now),
+            "keep" if definition.disconnect == "keep" else "strict",
+            definition.submitter,
         )
 
 

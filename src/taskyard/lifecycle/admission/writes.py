@@ -154,13 +154,10 @@ def _canceled(transaction: Transaction, tasks: Iterable[TaskRecord]) -> set[int]
 def _let_in(transaction: Transaction, tasks: Collection[TaskRecord]) -> None:
     if not tasks:
         return
-    now, before = transaction.now, len(transaction.stirred)
-    transaction.apply(
+    now = transaction.now
+    transaction.apply_admissions(
         [Transition(one, Signal.ADMIT, attempt_policy.admitted(one.life, now), REASONS[Signal.ADMIT]) for one in tasks]
     )
-    # The pass knows whom it let in: to be stirred by it would have it look at its own work for ever.
-    own = {task.id for task in tasks}
-    transaction.stirred[before:] = [id for id in transaction.stirred[before:] if id not in own]
 
 
 def _note(transaction: Transaction, page: Page, tasks: Mapping[int, TaskRecord]) -> tuple[Held, ...]:

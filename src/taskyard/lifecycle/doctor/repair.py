@@ -103,10 +103,11 @@ def _ask_gates(transaction: Transaction, ids: Sequence[int], actor: str) -> None
     for task in tasks:
         _audit(transaction, unasked_gate(task, graphs[task.graph_id]), actor)
     records = transaction.lock_tasks([task.id for task in tasks]).values()
-    transaction.stirred += [task.id for task in records if task.needs_admission]
-    transaction.to_admit += [
-        (task, Signal.ADMIT) for task in records if task.state in _ADMISSIBLE and not task.needs_admission
-    ]
+    for record in records:
+        if record.needs_admission:
+            transaction.mark_dirty(record.id)
+        elif record.state in _ADMISSIBLE:
+            transaction.request_admission(record)
     transaction.recheck_gates(records)
     transaction.apply()
 
