@@ -33,7 +33,7 @@ START = Millis(1_767_225_600_000)
 #: A ticker that is still busy after so many turns will never be done.
 TURNS_MAX = 200
 #: For what another thread does at once.
-SOON_S = 30
+SOON_S = 60
 
 
 class FakeClock:
