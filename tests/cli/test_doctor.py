@@ -13,7 +13,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store import migrate
-from tests.cli.program import PROGRAM, QUIET, taskyard
+from tests.cli.program import PROGRAM, QUIET, taskyard, taskyard_here
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
 from tests.engine.rig import Rig, graph, spoil, task
 from tests.postgres import Postgres
@@ -23,7 +23,7 @@ Answer = tuple[int, str, str]
 
 def doctor(*arguments: str) -> Answer:
     """Call the doctor; give the exit code, what it answers and what it says."""
-    done = taskyard("doctor", *arguments)
+    done = taskyard_here("doctor", *arguments)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
 
@@ -281,4 +281,4 @@ def test_help_has_examples() -> None:
     for part in ("DATABASE", "--repair", "-o, --output", "taskyard doctor --repair yard.db"):
         assert part in " ".join(found.split())
     assert "doctor" in taskyard("--help").stdout
-    assert "--repair" in taskyard("completion", "bash").stdout
+    assert "--repair" in taskyard_here("completion", "bash").stdout
