@@ -28,7 +28,7 @@ def test_a_story_is_told_by_the_id_of_a_task(rig: Rig) -> None:
     rig.settle()
     rig.end(rig.claim()[0])
     a, b = (told(rig.engine.story(text_of(Key(labels[label])))) for label in "ab")
-    assert (a.birth.label, a.birth.graph, b.birth.label) == ("a", labels.graph, "b")
+    assert (a.creation.label, a.creation.graph, b.creation.label) == ("a", labels.graph, "b")
     assert (replay(a), replay(b)) == (a.state, b.state)
     assert [one.action for one in a.happened if isinstance(one, RequestedAction)] == ["submit"]
     assert [(one.number, one.bot, one.signal) for one in a.attempts] == [(1, "b1", Signal.SUCCEED)]
@@ -49,7 +49,7 @@ def test_a_task_has_no_story_while_its_graph_is_being_loaded(rig: Rig) -> None:
     rig.engine.transact(lambda transaction: transaction.repo.graphs.set_loader(labels.graph, "somebody"))
     assert rig.engine.story(loaded) == Refusal(Code.NOT_FOUND, f"there is no task {loaded}")
     rig.engine.transact(lambda transaction: transaction.repo.graphs.set_loader(labels.graph, None))
-    assert told(rig.engine.story(loaded)).birth.label == "t0"
+    assert told(rig.engine.story(loaded)).creation.label == "t0"
 
 
 def test_a_task_has_no_story_while_its_extension_is_being_loaded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_a_task_has_no_story_while_its_extension_is_being_loaded(rig: Rig, monke
     hidden = text_of(Key(rig.labels(labels.graph)["b"]))
     assert rig.engine.story(hidden) == Refusal(Code.NOT_FOUND, f"there is no task {hidden}")
     rig.settle()
-    assert told(rig.engine.story(hidden)).birth.label == "b"
+    assert told(rig.engine.story(hidden)).creation.label == "b"
 
 
 def test_the_doctor_looks_at_an_engine_at_work_and_a_repair_wakes_who_missed_a_turn(rig: Rig) -> None:
@@ -134,7 +134,7 @@ def test_an_event_loop_can_ask_for_all_of_it(database_url: str) -> None:
             ((id, *_),) = repo.tasks.definitions_of(made.graph)
             assert (repo.admission.named_limits(), repo.admission.stake_after()) == ({"licences": 3}, {"door": None})
             assert repo.admission.pools() == [PoolRow("default", None, True)]
-        assert told(await face.story(text_of(Key(id)))).birth.graph == made.graph
+        assert told(await face.story(text_of(Key(id)))).creation.graph == made.graph
 
     with Engine.open(database_url) as engine:
         asyncio.run(serve(engine))

@@ -63,7 +63,7 @@ def test_each_line_says_its_cause_attempt_bot_and_how_long_after_the_one_before(
     released = items(still, made, "test")[1]
     assert (released["cause_task"], released["cause_label"]) == (made.tasks["build"], "build")
     assert moves(still, made, "build") == [
-        ("pending", "it waits for nobody"),
+        ("pending", "it has no prerequisites"),
         ("waiting", "nothing holds it"),
         ("running", "bot b1 claimed it"),
         ("successful", "it ended well"),
@@ -84,7 +84,7 @@ def test_a_failure_blocks_and_a_rerun_mends(still: Still) -> None:
     assert actor.startswith("ann (")
     assert moves(still, made, "a")[-3:] == [
         ("unscheduled", f"{actor} reran it"),
-        ("pending", "it waits for nobody"),
+        ("pending", "it has no prerequisites"),
         ("waiting", "nothing holds it"),
     ]
     still.report(still.claim()[0], Signal.SUCCEED)
@@ -125,10 +125,10 @@ def test_what_let_a_pending_task_go_is_told(still: Still) -> None:
     )
     still.clock.later(1_000)
     still.report(still.lease_of(other, "holds"), Signal.SUCCEED)
-    assert moves(still, made, "first")[-1] == ("waiting", "mutex door was given back by a task of another graph")
+    assert moves(still, made, "first")[-1] == ("waiting", "mutex door was released by a task of another graph")
     still.clock.later(1_000)
     still.report(still.lease_of(made, "first"), Signal.SUCCEED)
-    assert moves(still, made, "second")[-1] == ("waiting", "mutex door was given back by first")
+    assert moves(still, made, "second")[-1] == ("waiting", "mutex door was released by first")
     still.later(MINUTE)
     assert moves(still, made, "late")[-1] == ("waiting", "its time has come")
 
@@ -180,7 +180,7 @@ def test_who_decided_about_an_approval_is_told(still: Still) -> None:
     assert moves(still, made, "yes")[-1] == ("successful", f"{actor} approved it")
     assert moves(still, made, "no")[-1] == ("failed", f"{actor} denied it")
     still.later(MINUTE)
-    assert moves(still, made, "late")[-1] == ("failed", "nobody decided in time")
+    assert moves(still, made, "late")[-1] == ("failed", "no decision in time")
 
 
 def test_what_the_clock_ends_is_told(still: Still) -> None:

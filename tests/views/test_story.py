@@ -147,7 +147,7 @@ def test_replaying_what_happened_gives_what_is_stored(yard: Yard, seed: int) -> 
         rerun_or_cancel(yard, chance, graphs)
         run_continuations(yard)
     stories_told = [told(yard, id) for labels in graphs for id in labels.values()]
-    assert [replay(one) for one in stories_told] == [yard.task(one.birth.task).state for one in stories_told]
+    assert [replay(one) for one in stories_told] == [yard.task(one.creation.task).state for one in stories_told]
     assert max(len(one.attempts) for one in stories_told) > 1
 
 

@@ -1,1 +1,1 @@
-"""Everything that is only read: what happened, how it stands, and why. A view never writes."""
+"""Read-only answers for the API: state, history, and why. A view never writes."""

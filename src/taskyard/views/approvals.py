@@ -1,4 +1,4 @@
-"""What people are asked: every approval that waits for one. Nothing here writes."""
+"""The approvals that wait for a decision."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ _KIND: Final = Kind.APPROVAL.text
 def approvals(
     repo: Repo, pools: frozenset[str] | None, after: int, count: int
 ) -> tuple[list[ApprovalView], int | None]:
-    """Show what waits for a person beyond an id, in some pools or in all; say where to go on."""
+    """Show the approvals that wait, after an id, in some pools or in all; return where the next page begins."""
     ids = repo.read.leased_of_kind(SERVER.bot, _KIND, pools, after, count + 1)
     page = ids[:count]
     texts = repo.tasks.definitions(page)

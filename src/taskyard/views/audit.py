@@ -1,4 +1,4 @@
-"""The audit, for admins: who asked for what, and when. Nothing here writes."""
+"""The audit for admins: who requested what, and when."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -18,7 +18,7 @@ NEWEST: Final = 2**63 - 1
 
 @value
 class AuditFilter:
-    """Which rows are asked for; an empty word asks for any."""
+    """Which rows to show; an empty text matches all."""
 
     actor: str = ""  # as the audit names them, or only the name or the id of a token
     action: str = ""
@@ -28,7 +28,7 @@ class AuditFilter:
 
 
 def audits(repo: Repo, wanted: AuditFilter, before: int, count: int) -> tuple[list[AuditView], int | None]:
-    """Give a page of the audit, and where the next begins, if there may be one. A page may be short."""
+    """Show a page of the audit; return where the next page begins, if there may be one. A page may be short."""
     found: list[AuditView] = []
     for id, row in _rows(repo, wanted, before):
         before = id

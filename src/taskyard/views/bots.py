@@ -1,4 +1,4 @@
-"""Bots and pools for people: how each stands, what happened to it, and which dimensions there are. Nothing writes."""
+"""Bots and pools: their state, their events, and the dimensions that there are."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from taskyard.store.repo.bots import decode_dimensions
 from taskyard.store.repo.read import FIRST_NAME, BotRow
 from taskyard.wire.api import BotEventView, BotView, DimensionAggregation, PoolView
 
-#: How many bots are read at once, and how many are looked at for one page.
+#: How many bots one query reads, and how many are looked at for one page.
 PAGE_MAX: Final = 500
 LOOKED_MAX: Final = 5_000
 #: How many tasks of a bot are named.
@@ -26,7 +26,7 @@ TASKS_MAX: Final = 1_000
 
 @value
 class BotFilter:
-    """Which bots are asked for; what is left empty asks for any."""
+    """Which bots to show; empty fields match all."""
 
     pools: frozenset[str] | None = None  # of one of these
     condition: Condition | None = None
@@ -34,20 +34,20 @@ class BotFilter:
 
 
 def bots(repo: Repo, wanted: BotFilter, after: str, count: int) -> tuple[list[BotView], str | None]:
-    """Show bots beyond an id, and say where to go on; None at the end."""
+    """Show bots after an id; return where the next page begins, None at the end."""
     found: list[BotView] = []
-    looked = 0
+    seen = 0
     for row in _rows(repo, after):
-        if len(found) == count or looked == LOOKED_MAX:
+        if len(found) == count or seen == LOOKED_MAX:
             return found, after
-        after, looked = row.id, looked + 1
+        after, seen = row.id, seen + 1
         if _is_wanted(row, wanted):
             found.append(_view(row))
     return found, None
 
 
 def bot(repo: Repo, id: str) -> BotView | None:
-    """Show one bot, with the tasks it has."""
+    """Show one bot, with the tasks that it holds."""
     row = repo.read.bot(id)
     if row is None:
         return None
@@ -55,7 +55,7 @@ def bot(repo: Repo, id: str) -> BotView | None:
 
 
 def aggregation(repo: Repo, pools: frozenset[str] | None = None) -> DimensionAggregation:
-    """Put together which values of which dimensions the bots of some pools have that have not said goodbye."""
+    """Combine the dimensions of all bots of some pools that have not said goodbye."""
     found: dict[str, set[str]] = defaultdict(set)
     count = 0
     for row in _rows(repo, FIRST_NAME):
@@ -68,7 +68,7 @@ def aggregation(repo: Repo, pools: frozenset[str] | None = None) -> DimensionAgg
 
 
 def pools(repo: Repo) -> list[PoolView]:
-    """Show every pool that an admin described or that has a bot, with its live bots."""
+    """Show all pools that are configured or have a bot, with their live bots."""
     count: Counter[str] = Counter()
     slots: Counter[str] = Counter()
     for row in _rows(repo, FIRST_NAME):
@@ -84,13 +84,13 @@ def pools(repo: Repo) -> list[PoolView]:
 
 
 def fleet(repo: Repo) -> tuple[tuple[BotFacts, ...], bool]:
-    """Give what the rules know about bots, as many as are looked at; tell whether these are all."""
+    """Return what the rules need to know about bots, up to a limit; and whether these are all."""
     found = list(islice(_rows(repo, FIRST_NAME), LOOKED_MAX + 1))
     return tuple(map(_facts, found[:LOOKED_MAX])), len(found) <= LOOKED_MAX
 
 
 def _rows(repo: Repo, after: str) -> Iterator[BotRow]:
-    """Read bots page by page, as far as somebody wants them."""
+    """Read bots page by page, as long as the caller wants more."""
     while rows := repo.read.bots(after, PAGE_MAX):
         yield from rows
         if len(rows) < PAGE_MAX:
@@ -149,38 +149,35 @@ def _view(row: BotRow, tasks: list[str] | None = None) -> BotView:
     )
 
 
-# What happened to a bot, for people: what was noted of it, and what it ran, in the order of time. Nothing here writes.
-#
-# Nothing is noted when a task begins or ends, since that happens thousands of times a second. It is read from
-# attempts: those that a bot has in hand, and those of the newest tasks, as many as are looked through in a moment.
+# Events of a bot. The begin and end of tasks have no stored events, because they happen thousands of times per second;
+# they are read from attempts: those that the bot runs, and its own among the newest ones.
 
-
-#: Among how many attempts, those of the newest tasks first, it is looked for what a bot ran.
+#: How many attempts, newest tasks first, are searched for those of a bot.
 EVENTS_LOOKED_MAX: Final = 20_000
 STARTED: Final = "task_started"
 ENDED: Final = "task_ended"
-#: Where a list begins: a moment that is never reached.
+#: Sorts before every event.
 NEWEST: Final = (2**63 - 1, "")
 
 
 def events(
     repo: Repo, id: str, after: tuple[int, str], count: int
 ) -> tuple[list[BotEventView], tuple[int, str] | None]:
-    """Show what happened to a bot, the newest first, beyond an event of a moment; say where to go on."""
-    found = [_noted(row) for row in repo.read.bot_events(id, *after, count + 1)]
+    """Show the events of a bot after one of them, newest first; return where the next page begins."""
+    found = [_stored_event(row) for row in repo.read.bot_events(id, *after, count + 1)]
     for row in repo.read.bot_attempts(id, EVENTS_LOOKED_MAX):
-        found += [one for one in _ran(row) if _place(one) > _place_of(*after)]
-    found.sort(key=_place)
+        found += [one for one in _attempt_events(row) if _sort_key(one) > _sort_key_of(*after)]
+    found.sort(key=_sort_key)
     page = found[:count]
     return page, (page[-1].at_ms, page[-1].id) if len(found) > count else None
 
 
-def _noted(row: Row) -> BotEventView:
+def _stored_event(row: Row) -> BotEventView:
     id, at_ms, kind, task, attempt, note = row
     return BotEventView(id, at_ms, kind, None if task is None else text_of(Key(task)), attempt, note)
 
 
-def _ran(row: Row) -> Iterator[BotEventView]:
+def _attempt_events(row: Row) -> Iterator[BotEventView]:
     key, number, claimed_ms, ended_ms, signal, reason = row
     task = text_of(Key(key))
     yield BotEventView(f"{task}-{number}-started", claimed_ms, STARTED, task, number, "")
@@ -188,10 +185,10 @@ def _ran(row: Row) -> Iterator[BotEventView]:
         yield BotEventView(f"{task}-{number}-ended", ended_ms, ENDED, task, number, f"{signal}: {reason}")
 
 
-def _place(one: BotEventView) -> tuple[int, str]:
-    return _place_of(one.at_ms, one.id)
+def _sort_key(one: BotEventView) -> tuple[int, str]:
+    return _sort_key_of(one.at_ms, one.id)
 
 
-def _place_of(at_ms: int, id: str) -> tuple[int, str]:
-    """Where an event stands in a list that has the newest first; of one moment, an end is before its start."""
+def _sort_key_of(at_ms: int, id: str) -> tuple[int, str]:
+    """The sort key of an event: newest first; at the same time the end of an attempt comes before its begin."""
     return -at_ms, id

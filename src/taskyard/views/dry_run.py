@@ -1,7 +1,7 @@
-"""What would become of a graph if it were submitted now: who begins at once, who waits for what, who runs on no bot.
+"""What would happen to a graph if it were submitted now: which tasks start, which wait, and which no bot can run.
 
-It is a forecast by the rules themselves: `admission.decide` over what there is and the new tasks, then the bots as they
-stand. Nothing is stored, and nobody is asked to do anything.
+It is a forecast by the same rules that run later: `admission.decide` over the stored tasks and the new ones, then the
+bots as they are. Nothing is stored.
 """
 
 from collections import Counter, deque
@@ -22,56 +22,54 @@ from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.store.connection import Repo
 from taskyard.store.repo.admission import ContenderRow
 from taskyard.views import explain
-from taskyard.views.explain import ExplainFacts, Sight, bots_view, capacity, dimensions_view, other_view, task_id
+from taskyard.views.explain import ExplainFacts, bots_view, capacity, dimensions_view, other_view, task_id
+from taskyard.views.visibility import Visibility
 from taskyard.wire.explain import AFTER, NEVER, NOW, VERDICTS, WAITS, DryRun, DryTask
 
-# What a pass would say of new tasks, if they were stored now: the rule of admission over what there is, and them.
-#
-# Holders are all looked at, for the rule needs them; of those that are pending already, so many at most, and a
-# forecast says whether these were all. Nothing here writes.
+# Admission needs all tasks that hold something. A limited number of pending tasks is looked at, and the forecast says
+# whether these were all.
 
-
-#: How many tasks that are pending already are taken into account.
+#: How many stored pending tasks are taken into account.
 PENDING_MAX: Final = 2_000
 #: How many holders one query reads.
 READ_MAX: Final = 2_000
 
 _ADMISSIBLE: Final = sources(Signal.ADMIT)
-#: Before the number of a task that is not stored: it sorts behind every id, as who comes last does.
+#: The prefix of ids of new tasks: they sort after all stored ids, as the newest tasks do.
 _NEW: Final = "new "
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionForecast:
-    """What would hold new tasks, by label; whoever is not held would be let in."""
+    """What would hold the new tasks, by label; tasks that are not held would be admitted."""
 
     held: Mapping[str, Held] = field(default_factory=dict)
-    whole: bool = True  # whether everybody who is pending was taken into account
+    whole: bool = True  # whether all pending tasks were taken into account
     labels: Mapping[TaskId, str] = field(default_factory=dict)  # of the new tasks
     admitted: frozenset[TaskId] = frozenset()
 
-    def other(self, look: explain.ExplainFacts, held: Held) -> Other | None:
-        """Name who is in the way."""
+    def other(self, facts: explain.ExplainFacts, held: Held) -> Other | None:
+        """Return the task that holds this one."""
         if held.by is None:
             return None
         if held.by in self.labels:
             return Other(State.WAITING if held.by in self.admitted else State.PENDING, label=self.labels[held.by])
-        return look.other(key_of(held.by))
+        return facts.other(key_of(held.by))
 
 
 def forecast_admission(
-    look: explain.ExplainFacts, tasks: Sequence[Task], wanted: Mapping[str, Dimensions]
+    facts: explain.ExplainFacts, tasks: Sequence[Task], wanted: Mapping[str, Dimensions]
 ) -> AdmissionForecast:
-    """Say what would hold tasks that wait for nobody; `wanted` has what the first slice of each asks for."""
-    limits = {pool.name: capacity(look, pool.name) for pool in look.repo.admission.pools()}
+    """Say what would hold tasks without prerequisites; `wanted` has the dimensions of their first slices."""
+    limits = {pool.name: capacity(facts, pool.name) for pool in facts.repo.admission.pools()}
     new = {_id(number): task for number, task in enumerate(tasks) if _may_be_held(task, wanted[task.label], limits)}
     if not new:
         return AdmissionForecast()
-    facts, whole = _facts(look, limits)
-    fresh = tuple(_contender(look, id, task, wanted[task.label]) for id, task in new.items())
-    decision = decide(replace(facts, pending=(*facts.pending, *fresh)), look.now)
+    admission, whole = _admission_facts(facts, limits)
+    new_contenders = tuple(_contender(facts, id, task, wanted[task.label]) for id, task in new.items())
+    decision = decide(replace(admission, pending=(*admission.pending, *new_contenders)), facts.now)
     return AdmissionForecast(
-        held={new[one.id].label: _unaged(one) for one in decision.held if one.id in new},
+        held={new[one.id].label: _without_times(one) for one in decision.held if one.id in new},
         whole=whole,
         labels={id: task.label for id, task in new.items()},
         admitted=frozenset(decision.admitted),
@@ -83,62 +81,62 @@ def _may_be_held(task: Task, dimensions: Dimensions, limits: Mapping[str, int | 
     return bool(task.mutexes or task.limits or task.not_before) or limited
 
 
-def _facts(look: explain.ExplainFacts, limits: Mapping[str, int | None]) -> tuple[Facts, bool]:
-    """Read what a pass looks at; tell whether that is all of it."""
-    holding = [row for state in sorted(HOLDING) for row in _all(look, state)]
+def _admission_facts(facts: explain.ExplainFacts, limits: Mapping[str, int | None]) -> tuple[Facts, bool]:
+    """Read what an admission pass reads; return whether that is everything."""
+    holding = [row for state in sorted(HOLDING) for row in _all(facts, state)]
     pending = [
-        row for state in sorted(_ADMISSIBLE) for row in look.repo.admission.contenders(state, 0, PENDING_MAX + 1)
+        row for state in sorted(_ADMISSIBLE) for row in facts.repo.admission.contenders(state, 0, PENDING_MAX + 1)
     ]
-    contenders = _contenders(look, [*holding, *pending[:PENDING_MAX]])
+    contenders = _contenders(facts, [*holding, *pending[:PENDING_MAX]])
     since = {task_id(row.id): row.moved_ms for row in holding}
-    facts = Facts(
+    admission = Facts(
         pending=tuple(one for one in contenders if one.id not in since),
         holding=tuple(one.admitted(since[one.id]) for one in contenders if one.id in since),
         pools=tuple(Pool(name, total) for name, total in limits.items()),
-        limits=look.repo.admission.named_limits(),
-        stake_after=look.repo.admission.stake_after(),
+        limits=facts.repo.admission.named_limits(),
+        stake_after=facts.repo.admission.stake_after(),
     )
-    return facts, len(pending) <= PENDING_MAX
+    return admission, len(pending) <= PENDING_MAX
 
 
-def _all(look: explain.ExplainFacts, state: State) -> Iterator[ContenderRow]:
+def _all(facts: explain.ExplainFacts, state: State) -> Iterator[ContenderRow]:
     after = 0
-    while page := look.repo.admission.contenders(state, after, READ_MAX):
+    while page := facts.repo.admission.contenders(state, after, READ_MAX):
         yield from page
         after = page[-1].id
 
 
-def _contenders(look: explain.ExplainFacts, rows: Sequence[ContenderRow]) -> list[Contender]:
+def _contenders(facts: explain.ExplainFacts, rows: Sequence[ContenderRow]) -> list[Contender]:
     ids = [row.id for row in rows]
     excluding = [row.id for row in rows if row.is_constrained]
-    mutexes, demands = look.repo.admission.mutexes_of(excluding), look.repo.admission.limits_of(excluding)
-    holds = look.repo.admission.holds_of(ids)
+    mutexes, demands = facts.repo.admission.mutexes_of(excluding), facts.repo.admission.limits_of(excluding)
+    holds = facts.repo.admission.holds_of(ids)
     found = []
     for row in rows:
-        pool, dimensions = look.queue(row.queue)
+        pool, dimensions = facts.queue(row.queue)
         hold = holds.get(row.id)
         since = hold.since_ms if hold is not None and hold.reason in FOR_CAPACITY and hold.name == pool else None
         what = (mutexes.get(row.id, ()), demands.get(row.id, ()))
-        served = not what[0] or row.queue == SERVER_QUEUE or _served(look, dimensions)
+        served = not what[0] or row.queue == SERVER_QUEUE or _served(facts, dimensions)
         by_mutex = None if hold is None else hold.mutex_since_ms
         rest = (pool, row.weight, *what, row.not_before_ms, served, since, by_mutex)
         found.append(Contender(task_id(row.id), row.priority, row.created_ms, *rest))
     return found
 
 
-def _contender(look: explain.ExplainFacts, id: TaskId, task: Task, dimensions: Dimensions) -> Contender:
-    begins = task.not_before.moment(look.now) if task.not_before else None
-    served = not task.mutexes or task.slices[0].kind in SERVER_KINDS or _served(look, dimensions)
+def _contender(facts: explain.ExplainFacts, id: TaskId, task: Task, dimensions: Dimensions) -> Contender:
+    begins = task.not_before.moment(facts.now) if task.not_before else None
+    served = not task.mutexes or task.slices[0].kind in SERVER_KINDS or _served(facts, dimensions)
     what = (task.weight, task.mutexes, task.limits)
-    return Contender(id, task.priority, look.now, pool_of(dimensions), *what, begins, served)
+    return Contender(id, task.priority, facts.now, pool_of(dimensions), *what, begins, served)
 
 
-def _served(look: explain.ExplainFacts, dimensions: Dimensions) -> bool:
-    return fleet.served(dimensions, look.fleet[0])
+def _served(facts: explain.ExplainFacts, dimensions: Dimensions) -> bool:
+    return fleet.served(dimensions, facts.fleet[0])
 
 
-def _unaged(held: Held) -> Held:
-    """Leave out since when a task waits that does not wait yet."""
+def _without_times(held: Held) -> Held:
+    """Remove since when a new task waits, because it does not wait yet."""
     return replace(held, since=None if held.reason in FOR_CAPACITY else held.since, mutex_since=None)
 
 
@@ -146,12 +144,12 @@ def _id(number: int) -> TaskId:
     return TaskId(f"{_NEW}{number:09}")
 
 
-#: How many tasks are told one by one; all of them are counted.
+#: How many tasks are shown; all of them are counted.
 LISTED_MAX: Final = 1_000
 #: How many prerequisites of a task are named.
 AFTER_MAX: Final = 20
 
-#: How each verdict is said of one task, and of several.
+#: The words for each verdict, about one task and about several.
 _OF_ONE: Final = {NEVER: "cannot run", WAITS: "would wait", NOW: "would run at once"}
 _OF_ALL: Final = {
     NEVER: "can run on no bot", WAITS: "would wait", NOW: "would run at once", AFTER: "would wait for others of it",
@@ -160,7 +158,7 @@ _OF_ALL: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The slice that a task would begin with, and whether a bot exists for any."""
+    """The slice that a task would begin with, and whether any bot exists for it."""
 
     number: int  # from 1
     dimensions: Dimensions
@@ -169,68 +167,68 @@ class _Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fate:
-    """What would become of a task, and how many of this graph stand before it in its queue."""
+class _Outcome:
+    """What would happen to a task, and how many tasks of this graph come before it in its queue."""
 
     task: Task
     verdict: str
     before: int = 0
 
 
-def dry_run(repo: Repo, graph: GraphDefinition, now: Millis, sight: Sight) -> DryRun:
-    """Say what would become of a graph."""
-    look = _Look(ExplainFacts(repo, now, sight), graph)
-    fates = [look.fate(task) for task in graph.tasks.values()]
-    counts = Counter(one.verdict for one in fates)
-    listed = sorted(fates, key=lambda one: one.verdict != NEVER)[:LISTED_MAX]
+def dry_run(repo: Repo, graph: GraphDefinition, now: Millis, visibility: Visibility) -> DryRun:
+    """Say what would happen to a graph."""
+    graph_forecast = _GraphForecast(ExplainFacts(repo, now, visibility), graph)
+    outcomes = [graph_forecast.outcome(task) for task in graph.tasks.values()]
+    counts = Counter(one.verdict for one in outcomes)
+    listed = sorted(outcomes, key=lambda one: one.verdict != NEVER)[:LISTED_MAX]
     return DryRun(
         name=graph.name,
-        tasks=len(fates),
+        tasks=len(outcomes),
         sentence=_sentence(counts),
         counts={verdict: counts[verdict] for verdict in VERDICTS},
-        items=[look.told(one) for one in listed],
-        more=len(fates) - len(listed),
-        whole=look.forecast.whole,
+        items=[graph_forecast.view(one) for one in listed],
+        more=len(outcomes) - len(listed),
+        whole=graph_forecast.forecast.whole,
     )
 
 
-class _Look:
-    """One look at a graph that is not stored; what its tasks share is worked out once."""
+class _GraphForecast:
+    """One forecast of a graph; what its tasks share is computed once."""
 
     def __init__(self, facts: ExplainFacts, graph: GraphDefinition) -> None:
         self._facts = facts
         self._chosen: dict[tuple[tuple[Dimensions, bool, Kind], ...], _Choice] = {}
         self._before: Counter[Dimensions] = Counter()  # tasks of this graph that wait in a queue
         self._idle = {bot.id: fleet.idle_slots(bot) for bot in facts.fleet[0]}
-        self._takers: dict[Dimensions, deque[BotId]] = {}
+        self._free_bots: dict[Dimensions, deque[BotId]] = {}
         self._choices: Mapping[str, _Choice] = {label: self._choice(task) for label, task in graph.tasks.items()}
         roots = [task for label, task in graph.tasks.items() if not task.requires and not self._choices[label].never]
         wanted = {task.label: self._choices[task.label].dimensions for task in roots}
         self.forecast: AdmissionForecast = forecast_admission(facts, roots, wanted)
 
-    def fate(self, task: Task) -> _Fate:
-        """Say what would become of a task, given those that were asked about before."""
+    def outcome(self, task: Task) -> _Outcome:
+        """Say what would happen to a task after those that were asked about before."""
         choice = self._choices[task.label]
         if choice.never:
-            return _Fate(task, NEVER)
+            return _Outcome(task, NEVER)
         if task.requires:
-            return _Fate(task, AFTER)
+            return _Outcome(task, AFTER)
         if task.label in self.forecast.held:
-            return _Fate(task, WAITS)
+            return _Outcome(task, WAITS)
         before = self._before[choice.dimensions]
         self._before[choice.dimensions] += 1
-        return _Fate(task, NOW if choice.own or self._take(choice.dimensions) else WAITS, before)
+        return _Outcome(task, NOW if choice.own or self._take(choice.dimensions) else WAITS, before)
 
-    def told(self, fate: _Fate) -> DryTask:
-        """Tell it."""
-        if fate.verdict == AFTER:
-            return _behind(fate.task, self._choices[fate.task.label])
-        return self._told(fate, self._why(fate))
+    def view(self, outcome: _Outcome) -> DryTask:
+        """Return the view of a task."""
+        if outcome.verdict == AFTER:
+            return _behind(outcome.task, self._choices[outcome.task.label])
+        return self._view(outcome, self._why(outcome))
 
     # Bots.
 
     def _choice(self, task: Task) -> _Choice:
-        """Choose the slice that a task would begin with; tasks that ask for the same have the same choice."""
+        """Choose the slice that a task would begin with; tasks with equal slices share the choice."""
         asked = tuple((one.dimensions, one.wait_for_capacity, one.kind) for one in task.slices)
         known = self._chosen.get(asked)
         if known is None:
@@ -250,26 +248,26 @@ class _Look:
         return _Choice(index + 1, task.slices[index].dimensions, never=never)
 
     def _exists(self, dimensions: Dimensions) -> bool:
-        """Tell whether a bot exists that matches: one that has said goodbye does not."""
+        """Tell whether a bot exists that matches; bots that have said goodbye do not count."""
         found = self._facts.bots(dimensions)
         return found.matching > found.count(Standing.GONE)
 
     def _take(self, dimensions: Dimensions) -> bool:
-        """Give a task a slot that those before it have left free, if there is one."""
-        takers = self._takers.get(dimensions)
-        if takers is None:
+        """Take a free slot for a task, if the tasks before it have left one."""
+        free_bots = self._free_bots.get(dimensions)
+        if free_bots is None:
             free = (bot.id for bot in self._facts.fleet[0] if matches(dimensions, bot.dimensions))
-            takers = self._takers[dimensions] = deque(free)
-        while takers and not self._idle[takers[0]]:
-            takers.popleft()
-        if takers:
-            self._idle[takers[0]] -= 1
-        return bool(takers)
+            free_bots = self._free_bots[dimensions] = deque(free)
+        while free_bots and not self._idle[free_bots[0]]:
+            free_bots.popleft()
+        if free_bots:
+            self._idle[free_bots[0]] -= 1
+        return bool(free_bots)
 
     # Answers.
 
-    def _why(self, fate: _Fate) -> Why:
-        task, choice, now = fate.task, self._choices[fate.task.label], self._facts.now
+    def _why(self, outcome: _Outcome) -> Why:
+        task, choice, now = outcome.task, self._choices[outcome.task.label], self._facts.now
         held = None if choice.never else self.forecast.held.get(task.label)
         bots = None if choice.own else self._facts.bots(choice.dimensions)
         return why(
@@ -281,20 +279,20 @@ class _Look:
                 dimensions=choice.dimensions,
                 bots=bots,
                 own=choice.own,
-                ahead=Ahead(fate.before),
+                ahead=Ahead(outcome.before),
                 slices=SliceWait(choice.number, len(task.slices)),
                 since=now,
             )
         )
 
-    def _told(self, fate: _Fate, answer: Why) -> DryTask:
+    def _view(self, outcome: _Outcome, answer: Why) -> DryTask:
         held = answer.held
         return DryTask(
-            label=fate.task.label,
-            verdict=fate.verdict,
+            label=outcome.task.label,
+            verdict=outcome.verdict,
             reason=answer.reason.text,
-            sentence=f"{fate.task.label} {_OF_ONE[fate.verdict]}: {because(answer, self._facts.now)}",
-            slice=self._choices[fate.task.label].number,
+            sentence=f"{outcome.task.label} {_OF_ONE[outcome.verdict]}: {because(answer, self._facts.now)}",
+            slice=self._choices[outcome.task.label].number,
             dimensions=dimensions_view(answer.dimensions),
             bots=None if answer.bots is None else bots_view(answer.bots),
             name=held.name if held else None,
@@ -321,5 +319,5 @@ def _behind(task: Task, choice: _Choice) -> DryTask:
 
 
 def _sentence(counts: Mapping[str, int]) -> str:
-    said = [f"{counted(counts[one], 'task')} {_OF_ALL[one]}" for one in VERDICTS if counts.get(one)]
-    return f"{', '.join(said)}; nothing was stored"
+    parts = [f"{counted(counts[one], 'task')} {_OF_ALL[one]}" for one in VERDICTS if counts.get(one)]
+    return f"{', '.join(parts)}; nothing was stored"

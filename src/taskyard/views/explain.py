@@ -1,14 +1,13 @@
 """Why a task does not run, down to the root causes: what it waits for, what that waits for, and so on.
 
-It goes from prerequisite to prerequisite, the nearest first, through so many tasks and no more; what it did not follow
-is counted. Every answer is that of `core.explain`. Nothing here writes.
+The search follows prerequisites, nearest first, up to a limit, and counts those that it did not follow. Each answer is
+that of `core.explain`; this module reads the facts for it.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from dataclasses import replace as replaced
 from functools import cached_property
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from taskyard.core import explain, fleet
 from taskyard.core.admission.rules import FOR_CAPACITY, Held, carries, stakes_at
@@ -60,6 +59,7 @@ from taskyard.store.repo.read import QueuePosition
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
 from taskyard.views.bots import fleet as read_fleet
+from taskyard.views.visibility import Visibility
 from taskyard.wire.explain import (
     Cause,
     Reasoned,
@@ -73,15 +73,12 @@ from taskyard.wire.explain import (
     WhyView,
 )
 
-# The tasks that a task hangs on, from its prerequisites back, so many at most. Nothing here writes.
-
-
 #: How many tasks are named, and how many prerequisites of one of them are followed.
 ANCESTORS_MAX: Final = 200
 
 
 def ancestors(repo: Repo, task: int) -> list[int]:
-    """Name the tasks that one hangs on, the nearest first."""
+    """Return the tasks that a task depends on, nearest first."""
     found: dict[int, None] = {}
     level = [task]
     while level and len(found) < ANCESTORS_MAX:
@@ -92,24 +89,18 @@ def ancestors(repo: Repo, task: int) -> list[int]:
     return list(found)
 
 
-# What is known about tasks that somebody asks about: rows of the store as the facts that `core.explain` judges by.
-#
-# What many tasks share is read once. Nothing here writes, and nothing is told of graphs and bots that the asker may
-# not see.
-
-
-#: How many prerequisites that say no are read for one task.
+#: How many prerequisites that hold a task are read.
 EDGES_MAX: Final = 100
-#: How many tasks that stand before another are counted.
+#: How many tasks ahead of another are counted.
 AHEAD_MAX: Final = 10_000
-#: How many cancels are read to find out who wanted tasks to end.
-WISHES_MAX: Final = 500
-#: For how many tasks it is found out who ended them with others.
+#: How many cancel requests are read to find who canceled tasks.
+CANCELS_MAX: Final = 500
+#: For how many tasks it is found who canceled them together with others.
 TRACED_MAX: Final = 10
-#: What a bot is called that the asker may not see.
+#: The name of a bot that the caller may not see.
 UNSEEN_BOT: Final = BotId("a bot that you may not see")
 
-#: The ends that an attempt brought about.
+#: The reasons of ends that an attempt caused.
 _BY_ATTEMPT: Final = frozenset(
     {
         Reason.DONE,
@@ -125,39 +116,29 @@ _BY_ATTEMPT: Final = frozenset(
 )
 
 
-#: A prerequisite, on which of its ends it is required, and where it is.
+#: A prerequisite, the end that is required of it, and its state.
 _Edge: TypeAlias = tuple[int, On, State]
 
 
-class Sight(Protocol):
-    """What the asker may see."""
-
-    def graph(self, graph: int) -> bool:
-        """Tell whether they may see a graph."""
-
-    def bots_of(self, pools: Collection[str]) -> bool:
-        """Tell whether they may see the bots of some pools."""
-
-
 class ExplainFacts:
-    """One look at the store, for one question.
+    """What `core.explain` needs to know about tasks, read for one question. Shared facts are read once.
 
-    A `brief` one is for many tasks and their reasons alone: it leaves out prerequisites, who stands before a task, what
-    is in use, and the graph inside a task.
+    With `brief`, for many tasks and their reasons alone, it leaves out prerequisites, the tasks ahead in the queue, the
+    use of limits, and subgraphs.
     """
 
-    def __init__(self, repo: Repo, now: Millis, sight: Sight, brief: bool = False) -> None:
+    def __init__(self, repo: Repo, now: Millis, visibility: Visibility, brief: bool = False) -> None:
         self.repo = repo
         self.now = now
         self.brief = brief
-        self._sight = sight
+        self._visibility = visibility
         self._labels: dict[int, str] = {}
         self._queues: dict[int, tuple[str, Dimensions]] = {}
         self._bots: dict[tuple[Dimensions, str | None], Bots] = {}
-        self._enders: dict[int, str | None] = {}  # who canceled each graph; None if nobody did
+        self._graph_cancelers: dict[int, str | None] = {}  # who canceled each graph; None if it is not canceled
 
     def situations(self, records: Sequence[TaskRecord]) -> list[Situation]:
-        """Say what is known about tasks, but for what a pass said of them."""
+        """Return what is known about tasks, except for why the last admission pass held them."""
         edges = {one.id: [] if self.brief else self._edges(one) for one in records}
         near = {id: state for found in edges.values() for id, _, state in found}
         self._learn_labels([*edges, *near])
@@ -168,36 +149,34 @@ class ExplainFacts:
         return [self._situation(one, edges[one.id], endings) for one in records]
 
     def queue(self, id: int) -> tuple[str, Dimensions]:
-        """Give the pool and the dimensions of a queue."""
+        """Return the pool and the dimensions of a queue."""
         self._learn_queues({id})
         return self._queues[id]
 
     def other(self, task: int) -> Other | None:
-        """Name another task, if it is there; of one that the asker may not see, only where it is."""
+        """Describe another task, if it exists; only by its state if the caller may not see it."""
         found = self.repo.tasks.read([task])
-        if not found or not self._sight.graph(found[0].graph):
+        if not found or not self._visibility.graph(found[0].graph):
             return Other(found[0].state) if found else None
         self._learn_labels([task])
-        return Other(found[0].state, _text(task), self._labels[task], text_of(Key(found[0].graph)))
+        return Other(found[0].state, task_id(task), self._labels[task], text_of(Key(found[0].graph)))
 
     @cached_property
     def fleet(self) -> tuple[tuple[BotFacts, ...], bool]:
-        """Every bot, as many as are looked at; and whether these are all."""
+        """The bots, up to a limit, and whether these are all."""
         return read_fleet(self.repo)
 
     def bots(self, dimensions: Dimensions, lost_by: str | None = None) -> Bots:
-        """Say how the bots stand for what asks for dimensions; one that the asker may not see counts, without a name.
+        """Say which bots match dimensions; bots that the caller may not see count, without a name.
 
-        `lost_by` is the bot that has lost the task: it leaves it to others, if there are any.
+        `lost_by` is the bot that lost the task: it leaves the task to other bots, if there are any.
         """
         known = self._bots.get((dimensions, lost_by))
         if known is None:
             seen = [bot for one in self.fleet[0] if (bot := self._seen(one, dimensions)) is not None]
             known = explain.bots(dimensions, seen, self._leaves(dimensions, lost_by))
-            known = self._bots[dimensions, lost_by] = known if self.fleet[1] else replaced(known, whole=False)
+            known = self._bots[dimensions, lost_by] = known if self.fleet[1] else replace(known, whole=False)
         return known
-
-    # How it is done.
 
     def _situation(self, task: TaskRecord, edges: Sequence[_Edge], endings: dict[int, Ending]) -> Situation:
         dimensions = self._queues[task.queue][1]
@@ -217,10 +196,10 @@ class ExplainFacts:
             ahead=self._ahead(task) if queued and not self.brief else Ahead(),
             slices=_slices(task),
             again=task.life.attempt > task.life.began_after,
-            ending_asked=self._ender(task.graph),
+            ending_asked=self._graph_canceler(task.graph),
             attempt=task.life.attempt,
             bot=_bot(task.bot),
-            inside=self._inside(task),
+            inside=self._subgraph(task),
             until=None if task.lease_until_ms is None else given_again_at(Millis(task.lease_until_ms)),
             since=Millis(task.moved_ms),
             ending=endings.get(task.id),
@@ -233,7 +212,7 @@ class ExplainFacts:
 
     def _prerequisite(self, edge: _Edge, endings: dict[int, Ending]) -> Prerequisite:
         id, on, state = edge
-        return Prerequisite(self._labels[id], state, known(on, state), on, _text(id), endings.get(id))
+        return Prerequisite(self._labels[id], state, known(on, state), on, task_id(id), endings.get(id))
 
     def _endings(self, ended: Sequence[TaskRecord]) -> dict[int, Ending]:
         attempts = self.repo.read.ended_attempts([one.id for one in ended if Reason(one.reason) in _BY_ATTEMPT])
@@ -249,31 +228,31 @@ class ExplainFacts:
         return found
 
     def _actors(self, canceled: Sequence[TaskRecord]) -> dict[int, str]:
-        """Say who last asked for the end of each of some tasks, or of its graph."""
+        """Return who last canceled each of some tasks, or its graph."""
         subjects = {id for one in canceled for id in (one.id, one.graph)}
-        said: dict[int, str] = {}
-        for subject, actor, _ in self.repo.read.last_requests(subjects, CANCEL, WISHES_MAX):
-            said.setdefault(subject, actor)
-        asked = {one.id: said.get(one.id) or said.get(one.graph) for one in canceled}
+        latest: dict[int, str] = {}
+        for subject, actor, _ in self.repo.read.last_requests(subjects, CANCEL, CANCELS_MAX):
+            latest.setdefault(subject, actor)
+        asked = {one.id: latest.get(one.id) or latest.get(one.graph) for one in canceled}
         ends = [one for one in canceled if not asked[one.id]][:TRACED_MAX]
-        asked |= {one.id: self._traced(one) for one in ends}
+        asked |= {one.id: self._canceler_of_prerequisite(one) for one in ends}
         return {id: actor for id, actor in asked.items() if actor}
 
-    def _traced(self, task: TaskRecord) -> str | None:
-        """Find who ended a task together with one that it hangs on."""
-        wishes = self.repo.read.last_requests(ancestors(self.repo, task.id), CANCEL, WISHES_MAX)
-        return next((actor for _, actor, at_ms in wishes if at_ms <= task.moved_ms), None)
+    def _canceler_of_prerequisite(self, task: TaskRecord) -> str | None:
+        """Return who canceled a task together with one that it depends on."""
+        requests = self.repo.read.last_requests(ancestors(self.repo, task.id), CANCEL, CANCELS_MAX)
+        return next((actor for _, actor, at_ms in requests if at_ms <= task.moved_ms), None)
 
-    def _ender(self, graph: int) -> str | None:
-        if graph not in self._enders:
+    def _graph_canceler(self, graph: int) -> str | None:
+        if graph not in self._graph_cancelers:
             found = self.repo.graphs.peek([graph])
             is_canceled = bool(found) and found[0].canceled_ms is not None
-            wishes = self.repo.read.last_requests([graph], CANCEL, 1) if is_canceled else []
-            self._enders[graph] = next((actor for _, actor, _ in wishes), "") if is_canceled else None
-        return self._enders[graph]
+            requests = self.repo.read.last_requests([graph], CANCEL, 1) if is_canceled else []
+            self._graph_cancelers[graph] = next((actor for _, actor, _ in requests), "") if is_canceled else None
+        return self._graph_cancelers[graph]
 
-    def _inside(self, task: TaskRecord) -> str | None:
-        """Name the graph that the attempt of a task is, if it is one."""
+    def _subgraph(self, task: TaskRecord) -> str | None:
+        """Return the subgraph that the current attempt of a task runs."""
         if self.brief or task.kind != Kind.GRAPH.text or task.state not in LEASED:
             return None
         found = self.repo.graphs.subgraphs([task.id]).get((task.id, task.life.attempt))
@@ -290,7 +269,7 @@ class ExplainFacts:
         return BotId(lost_by)
 
     def _seen(self, bot: BotFacts, dimensions: Dimensions) -> BotFacts | None:
-        if self._sight.bots_of(dict(bot.dimensions).get(POOL, ())):
+        if self._visibility.bots_of(dict(bot.dimensions).get(POOL, ())):
             return bot
         return struct_replace(bot, id=UNSEEN_BOT) if matches(dimensions, bot.dimensions) else None
 
@@ -302,7 +281,7 @@ class ExplainFacts:
 
 
 def _unmet(task: TaskRecord) -> int:
-    """Count the edges that say no, as the row of the task has them."""
+    """Count the edges that keep a task from running, by the counts of its row."""
     edges = task.edges
     counts = {EdgeState.AWAITED: edges.awaited, EdgeState.BROKEN: edges.broken, EdgeState.IMPOSSIBLE: edges.impossible}
     return sum(count for edge, count in counts.items() if says_no(task.state, edge))
@@ -316,32 +295,27 @@ def _bot(name: str | None) -> BotId | None:
     return None if name in (None, SERVER.bot) else BotId(str(name))
 
 
-def _text(key: int) -> TaskId:
-    return TaskId(text_of(Key(key)))
-
-
-# What the last pass said of pending tasks, as far as it still is so, with the figures that change all the time.
-#
-# A mutex that was given back meanwhile, or a pool that has room again, is for the next pass to say: then nothing is
-# said here. The rule is that of `core.admission`. Nothing here writes.
-
+# Why the last admission pass held tasks, with current figures. The rules are those of `core.admission`.
 
 _ADMISSIBLE: Final = sources(Signal.ADMIT)
 
 
 def with_holds(facts: ExplainFacts, records: Sequence[TaskRecord], known: Sequence[Situation]) -> list[Situation]:
-    """Add to what is known about tasks what the last pass said of them."""
+    """Add why the last admission pass held tasks, as far as it is still true.
+
+    A mutex that was released since, or a pool that has room again, is for the next pass to judge: it adds nothing.
+    """
     pending = {one.id for one in records if one.state in _ADMISSIBLE}
     holds = facts.repo.admission.holds_of(pending)
-    common = _Common(facts, holds) if facts.brief else None
+    shared = _SharedFacts(facts, holds) if facts.brief else None
     return [
-        _with_hold(facts, record, one, holds.get(record.id), common) if record.id in pending else one
+        _with_hold(facts, record, one, holds.get(record.id), shared) if record.id in pending else one
         for record, one in zip(records, known, strict=True)
     ]
 
 
-class _Common:
-    """What many holds have in common, read once, to tell in brief which of them still are so."""
+class _SharedFacts:
+    """What many holds have in shared, read once, to tell which of them are still true."""
 
     def __init__(self, facts: ExplainFacts, holds: Mapping[int, HoldRow]) -> None:
         self._facts = facts
@@ -352,8 +326,8 @@ class _Common:
         self._room: dict[str, tuple[int, int]] = {}
         self._pools: dict[str, tuple[int | None, int]] = {}
 
-    def is_so(self, task: TaskRecord, hold: HoldRow) -> bool:
-        """Tell whether a hold still is as the last pass found it, as the full answer does."""
+    def still_holds(self, task: TaskRecord, hold: HoldRow) -> bool:
+        """Tell whether a hold is still true, by the same conditions as the full answer."""
         match hold.reason:
             case Reason.MUTEX | Reason.RESERVED:
                 return hold.by in self._open
@@ -381,18 +355,18 @@ class _Common:
 
 
 def _with_hold(
-    facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow | None, common: _Common | None
+    facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow | None, shared: _SharedFacts | None
 ) -> Situation:
     begins = task.life.not_before_ms
     if begins is not None and begins > facts.now:
         return replace(known, held=Held(task_id(task.id), Reason.NOT_BEFORE, until=begins))
     if hold is None or not task.needs_admission:
         return known
-    return _in_full(facts, task, known, hold) if common is None else _in_brief(common, task, known, hold)
+    return _in_full(facts, task, known, hold) if shared is None else _in_brief(shared, task, known, hold)
 
 
-def _in_brief(common: _Common, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
-    if not common.is_so(task, hold):
+def _in_brief(shared: _SharedFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
+    if not shared.still_holds(task, hold):
         return known
     return replace(known, held=Held(task_id(task.id), hold.reason, hold.name, since=hold.since_ms))
 
@@ -400,30 +374,30 @@ def _in_brief(common: _Common, task: TaskRecord, known: Situation, hold: HoldRow
 def _in_full(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
     match hold.reason:
         case Reason.MUTEX | Reason.RESERVED:
-            return _behind_another(facts, task, known, hold)
+            return _with_other_task(facts, task, known, hold)
         case Reason.LIMIT:
-            return _short_of(facts, task, known, hold)
+            return _with_limit(facts, task, known, hold)
         case Reason.CAPACITY:
-            return _crowded_out(facts, task, known, hold)
+            return _with_capacity(facts, task, known, hold)
         case Reason.NO_BOT:
-            return _unserved(facts, task, known)
+            return _without_bot(facts, task, known)
         case _:
             return known
 
 
-def _behind_another(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
+def _with_other_task(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
     other = None if hold.by is None else facts.other(hold.by)
     if other is None or other.state in ENDED:
         return known
     if hold.reason in FOR_CAPACITY:
-        return _in_line(facts, task, replace(known, other=other), hold)
+        return _with_place(facts, task, replace(known, other=other), hold)
     since, key = hold.mutex_since_ms, hold.name or ""
     at = None if since is None else stakes_at(facts.repo.admission.stake_after(), key, since)
     held = Held(task_id(task.id), hold.reason, key, other.id, hold.since_ms, mutex_since=since, stakes_at=at)
     return replace(known, held=held, other=other)
 
 
-def _short_of(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
+def _with_limit(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
     name = hold.name or ""
     need = dict(facts.repo.admission.limits_of([task.id]).get(task.id, ())).get(name, 0)
     used, total = facts.repo.read.limit_use(name, HOLDING), facts.repo.admission.named_limits().get(name, 0)
@@ -432,17 +406,17 @@ def _short_of(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: Hol
     return replace(known, held=Held(task_id(task.id), hold.reason, name, used=used, total=total, need=need))
 
 
-def _crowded_out(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
-    found = _in_line(facts, task, known, hold)
-    assert found.held is not None, "whoever is in a line is held"
+def _with_capacity(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
+    found = _with_place(facts, task, known, hold)
+    assert found.held is not None, "a task in the line is held"
     if carries(found.held.total, found.held.used or 0, task.weight):
         return known
     return found
 
 
-def _in_line(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
+def _with_place(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
     pool = hold.name or ""
-    before, looked = facts.repo.read.place_in_line(pool, FOR_CAPACITY, _turn(task), AHEAD_MAX)
+    before, looked = facts.repo.read.place_in_line(pool, FOR_CAPACITY, _position(task), AHEAD_MAX)
     held = Held(
         task_id(task.id),
         hold.reason,
@@ -456,7 +430,7 @@ def _in_line(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: Hold
     return replace(known, held=held, ahead=Ahead(before, whole=looked < AHEAD_MAX))
 
 
-def _unserved(facts: ExplainFacts, task: TaskRecord, known: Situation) -> Situation:
+def _without_bot(facts: ExplainFacts, task: TaskRecord, known: Situation) -> Situation:
     _, dimensions = facts.queue(task.queue)
     if fleet.served(dimensions, facts.fleet[0]):
         return known
@@ -465,27 +439,27 @@ def _unserved(facts: ExplainFacts, task: TaskRecord, known: Situation) -> Situat
 
 
 def capacity(facts: ExplainFacts, name: str) -> int | None:
-    """Say how much a pool carries at once; None if nothing limits it."""
+    """Return how much a pool carries at once; None if it is unlimited."""
     for pool in facts.repo.admission.pools():
         if pool.name == name:
             return fleet.slots(name, facts.fleet[0]) if pool.from_bots else pool.capacity
     return None
 
 
-def _turn(task: TaskRecord) -> QueuePosition:
+def _position(task: TaskRecord) -> QueuePosition:
     return QueuePosition(task.priority, task.created_ms, task.id)
 
 
 def task_id(key: int) -> TaskId:
-    """Give the id of a task as admission knows it."""
+    """Return the id of a task as admission knows it."""
     return TaskId(text_of(Key(key)))
 
 
-# An answer of `core.explain` as it is told outside: ids as text, words as words, and the sentence beside the data.
+# Answers of `core.explain` as API messages.
 
 
 def reason_view(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
-    """Tell why one task does not run."""
+    """Show why one task does not run."""
     held, ending = answer.held, answer.ending
     is_mutex = held is not None and held.reason is Reason.MUTEX
     return Reasoned(
@@ -524,7 +498,7 @@ def reason_view(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
 
 
 def bots_view(bots: Bots) -> WhyBots:
-    """Tell how bots stand."""
+    """Show how bots match."""
     near = bots.nearest
     return WhyBots(
         known=bots.known,
@@ -540,7 +514,7 @@ def bots_view(bots: Bots) -> WhyBots:
 
 
 def dimensions_view(dimensions: Dimensions) -> dict[str, list[str]]:
-    """Tell what is asked for."""
+    """Show dimensions."""
     return {key: list(values) for key, values in dimensions}
 
 
@@ -550,7 +524,7 @@ def _prerequisite(one: Prerequisite) -> WhyPrerequisite:
 
 
 def other_view(other: Other) -> WhyOther:
-    """Tell of another task that is in the way."""
+    """Show another task that is in the way."""
     return WhyOther(other.id, other.label, other.graph, other.state.text)
 
 
@@ -558,10 +532,10 @@ def _slice(one: SliceWait) -> WhySlice:
     return WhySlice(one.number, one.count, one.until)
 
 
-#: How many tasks are looked at for one answer, the one that was asked about included.
+#: How many tasks are looked at for one answer, including the one that was asked about.
 LOOKED_MAX: Final = 100
-#: What does not go away by itself is told first, then what takes the longest.
-_PRESSING: Final = (
+#: First the causes that need a person, then those that take longest.
+_BY_URGENCY: Final = (
     Reason.NO_BOT,
     Reason.BOTS_AWAY,
     Reason.APPROVAL,
@@ -587,17 +561,17 @@ class ExplainedTask:
 
     @property
     def is_root(self) -> bool:
-        """Whether nothing else holds it."""
+        """Whether no prerequisite holds it."""
         return not self.why.prerequisites
 
 
-def explain_task(repo: Repo, record: TaskRecord, now: Millis, sight: Sight) -> WhyView:
+def explain_task(repo: Repo, record: TaskRecord, now: Millis, visibility: Visibility) -> WhyView:
     """Say why a task does not run."""
-    found, more = _walk(ExplainFacts(repo, now, sight), record)
+    found, more = _walk(ExplainFacts(repo, now, visibility), record)
     roots = sorted((one for one in found if one.is_root), key=lambda one: urgency(one.why))
-    known = deadlock.of_task(repo, record, sight) if record.state in ACTIVE else None
+    known = deadlock.of_task(repo, record, visibility) if record.state in ACTIVE else None
     return WhyView(
-        sentence=_whole(found[0], roots, now) + ("" if known is None else f"; {known.sentence}"),
+        sentence=_summary(found[0], roots, now) + ("" if known is None else f"; {known.sentence}"),
         why=reason_view(found[0].record, found[0].why, now),
         causes=[_cause(one, now) for one in found[1:]],
         roots=sum(one.depth > 0 for one in roots),
@@ -607,20 +581,20 @@ def explain_task(repo: Repo, record: TaskRecord, now: Millis, sight: Sight) -> W
 
 
 def answers(facts: ExplainFacts, records: Sequence[TaskRecord]) -> list[Why]:
-    """Say of each of some tasks why it does not run, and look no further."""
+    """Say why each of some tasks does not run, without following prerequisites."""
     known = with_holds(facts, records, facts.situations(records))
     return [why(one) for one in known]
 
 
 def urgency(answer: Why) -> int:
-    """Give the rank of an answer among others: what needs a person comes first."""
+    """Return the rank of an answer among others: what needs a person comes first."""
     if answer.state in UNSUCCESSFUL:
         return -1
-    return _PRESSING.index(answer.reason) if answer.reason in _PRESSING else len(_PRESSING)
+    return _BY_URGENCY.index(answer.reason) if answer.reason in _BY_URGENCY else len(_BY_URGENCY)
 
 
 def _walk(facts: ExplainFacts, record: TaskRecord) -> tuple[list[ExplainedTask], int]:
-    """Go from a task to all that it hangs on, level by level; say how many prerequisites were not followed."""
+    """Follow prerequisites level by level; return the tasks, and how many prerequisites were not followed."""
     found: list[ExplainedTask] = []
     needed_by = {record.id: record.id}
     level, depth, more = [record], 0, 0
@@ -644,17 +618,17 @@ def _walk(facts: ExplainFacts, record: TaskRecord) -> tuple[list[ExplainedTask],
     return found, more
 
 
-def _whole(top: ExplainedTask, roots: Sequence[ExplainedTask], now: Millis) -> str:
-    """Say it in one sentence, with the most pressing root cause."""
-    said = sentence(top.why, now)
+def _summary(top: ExplainedTask, roots: Sequence[ExplainedTask], now: Millis) -> str:
+    """Say it in one sentence, with the most urgent root cause."""
+    text = sentence(top.why, now)
     below = [one for one in roots if one.depth > 0]
     if not below or (below[0].depth == 1 and below[0].why.ending is not None):
-        return said  # how a prerequisite ended has been said
+        return text  # it says already how the prerequisite ended
     root = below[0]
     where = "at the root, " if root.depth > 1 else ""
     others = len(below) - 1
-    beside = f" (and {others} more root cause{'s' * (others > 1)})" if others else ""
-    return f"{said}; {where}{sentence(root.why, now)}{beside}"
+    more = f" (and {others} more root cause{'s' * (others > 1)})" if others else ""
+    return f"{text}; {where}{sentence(root.why, now)}{more}"
 
 
 def _cause(one: ExplainedTask, now: Millis) -> Cause:

@@ -1,7 +1,7 @@
-"""What holds a graph: its root causes, grouped by what they have in common, the most pressing first.
+"""Why a graph does not go on: its root causes, grouped by what they have in common, most urgent first.
 
-Whoever waits for a prerequisite is only counted: what holds that prerequisite is the cause. Tasks that may be causes
-are looked at up to a number, and the answer says whether these were all. Nothing here writes.
+Tasks that wait for a prerequisite are only counted, because the cause is what holds the prerequisite. A limited number
+of tasks is looked at, and the answer says whether these were all.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -16,31 +16,32 @@ from taskyard.store.connection import Repo
 from taskyard.store.repo.read import FIRST, GraphRow
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
-from taskyard.views.explain import ExplainFacts, Sight, answers, reason_view, urgency
+from taskyard.views.explain import ExplainFacts, answers, reason_view, urgency
+from taskyard.views.visibility import Visibility
 from taskyard.wire.explain import WhyGraphView, WhyGroup
 
-#: How many tasks are looked at that are under way or held, and how many that ended badly.
+#: How many active tasks are looked at, and how many unsuccessful ones.
 LOOKED_MAX: Final = 500
 #: How many tasks of a group are named.
 NAMED_MAX: Final = 20
-#: How many dependents of failures are looked at to find out whether one is blocked.
+#: How many dependents of failures are looked at, to find those that are blocked.
 DEPENDENTS_MAX: Final = 2_000
 
 _Member: TypeAlias = tuple[TaskRecord, Why]
 
 
-def explain_graph(repo: Repo, graph: int, now: Millis, sight: Sight) -> WhyGraphView | None:
-    """Say what holds a graph; None if there is none, or it is not whole."""
+def explain_graph(repo: Repo, graph: int, now: Millis, visibility: Visibility) -> WhyGraphView | None:
+    """Say why a graph does not go on; None if it does not exist or is not loaded."""
     row = repo.read.graph(graph)
     if row is None:
         return None
     active, all_active = _page(repo, graph, ACTIVE)
     failed, all_failed = _page(repo, graph, UNSUCCESSFUL)
     records = [*_culprits(repo, failed), *active]
-    members = list(zip(records, answers(ExplainFacts(repo, now, sight, brief=True), records), strict=True))
-    facts = ExplainFacts(repo, now, sight)
+    members = list(zip(records, answers(ExplainFacts(repo, now, visibility, brief=True), records), strict=True))
+    facts = ExplainFacts(repo, now, visibility)
     groups = [_group(facts, found) for found in _grouped(members)]
-    known = deadlock.of_graph(repo, graph, sight) if row.active else None
+    known = deadlock.of_graph(repo, graph, visibility) if row.active else None
     return WhyGraphView(
         graph_id=text_of(Key(graph)),
         name=row.name,
@@ -60,12 +61,12 @@ def _page(repo: Repo, graph: int, states: Iterable[State]) -> tuple[list[TaskRec
 
 
 def _culprits(repo: Repo, failed: Sequence[TaskRecord]) -> list[TaskRecord]:
-    """Choose the failures that hold the graph: nobody deals with them, or something is blocked by them."""
-    dealt_with = {one.id for one in failed if not unhandled(one.state, one.handlers)}
-    edges = repo.edges.out_of(dealt_with, DEPENDENTS_MAX) if dealt_with else []
+    """Return the failures that hold the graph: those without a handler, and those that block another task."""
+    handled = {one.id for one in failed if not unhandled(one.state, one.handlers)}
+    edges = repo.edges.out_of(handled, DEPENDENTS_MAX) if handled else []
     behind = {one.id for one in repo.tasks.read({edge.dependent for edge in edges}) if one.state in BEHIND}
     blocking = {edge.prerequisite for edge in edges if edge.dependent in behind}
-    return [one for one in failed if one.id not in dealt_with or one.id in blocking]
+    return [one for one in failed if one.id not in handled or one.id in blocking]
 
 
 def _grouped(members: Iterable[_Member]) -> list[list[_Member]]:
@@ -76,13 +77,13 @@ def _grouped(members: Iterable[_Member]) -> list[list[_Member]]:
 
 
 def _alike(answer: Why) -> Hashable:
-    """Give what answers of one group have in common."""
+    """Return what the answers of one group have in common."""
     about = answer.held.name if answer.held else None
     return answer.state, answer.reason, about, answer.dimensions if answer.bots else None
 
 
 def _group(facts: ExplainFacts, members: Sequence[_Member]) -> WhyGroup:
-    """Tell of tasks that are alike; the first of them is looked at in full."""
+    """Describe tasks with equal answers; only the first of them is explained in full."""
     record, brief = members[0]
     (answer,) = answers(facts, [record])
     first = reason_view(record, answer, facts.now)
@@ -104,10 +105,10 @@ def _group_says(members: Sequence[_Member], first: str) -> str:
 
 
 def _sentence(graph: GraphRow, groups: Sequence[WhyGroup]) -> str:
-    is_said = f"{graph.name or text_of(Key(graph.id))} is {graph.state}"
+    start = f"{graph.name or text_of(Key(graph.id))} is {graph.state}"
     if not groups:
-        return f"{is_said}: nothing holds it"
+        return f"{start}: nothing holds it"
     others = len(groups) - 1
-    beside = f" (and {counted(others, 'more root cause')})" if others else ""
+    more = f" (and {counted(others, 'more root cause')})" if others else ""
     behind = f"; {counted(graph.behind, 'task')} wait{'s' * (graph.behind == 1)} for others" if graph.behind else ""
-    return f"{is_said}: {groups[0].sentence}{beside}{behind}"
+    return f"{start}: {groups[0].sentence}{more}{behind}"

@@ -1,7 +1,7 @@
-"""Graphs for people: one of them with its counts, or a page of them, the newest first. Nothing here writes.
+"""Graphs: one with its counts, a page of them, durations of tasks, and the critical path.
 
-A page is found by looking at so many graphs and no more: it may be shorter than was asked for, or empty, and still
-say where the next one begins. Only a page that does not is the last.
+A page looks at a limited number of graphs: it may be shorter than requested, or empty, and still say where the next one
+begins. Only a page that does not is the last.
 """
 
 from collections import defaultdict
@@ -21,23 +21,24 @@ from taskyard.store.connection import Repo
 from taskyard.store.repo.read import FIRST, GraphFilter, GraphRow, UnfinishedTaskRow
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
+from taskyard.views.visibility import Visibility
 from taskyard.wire.api import CriticalPath, GraphView, Parent, PathTask
 
 #: How many graphs are looked at for one page.
 LOOKED_MAX: Final = 5_000
-#: How many labels an answer to a submission names; of a larger graph they are asked for in pages.
+#: How many labels the answer to a submission has; those of a larger graph come in pages.
 NAMES_MAX: Final = 10_000
-#: How many labels, and how many sinks, the view of one graph names: whoever watches a graph asks for it often.
+#: How many labels and sinks the view of one graph has; fewer, because clients that watch a graph ask for it often.
 NAMED_MAX: Final = 1_000
 
-#: Where a task is that does not keep its graph from being finished.
+#: The states of tasks that do not keep their graph from being finished.
 _DONE: Final = frozenset({State.SUCCESSFUL.text, State.SKIPPED.text})
 _TAGS: Final = msgspec.json.Decoder(list[tuple[str, str]])
 _LABELS: Final = msgspec.json.Decoder(list[str])
 
 
-def graph(repo: Repo, id: int, counts: bool, sight: deadlock.Sight, names_url: str | None = None) -> GraphView | None:
-    """Show one graph, with how many of its tasks are in each state; None if there is none, or it is not whole.
+def graph(repo: Repo, id: int, counts: bool, visibility: Visibility, names_url: str | None = None) -> GraphView | None:
+    """Show one graph, with how many of its tasks are in each state; None if it does not exist or is not loaded.
 
     With `names_url` it has the names of its tasks, or that link if they are too many, and what it still requires.
     """
@@ -50,19 +51,19 @@ def graph(repo: Repo, id: int, counts: bool, sight: deadlock.Sight, names_url: s
         counts=by_state,
         assigned=assigned,
         parent=_parent(repo, id),
-        deadlock=deadlock.of_graph(repo, id, sight) if row.active else None,
+        deadlock=deadlock.of_graph(repo, id, visibility) if row.active else None,
     )
     return view if names_url is None else _with_names(repo, id, view, names_url)
 
 
 def is_settled(repo: Repo, id: int) -> bool | None:
-    """Tell whether nothing in a graph can move without a person; it costs the same for a graph of any size."""
+    """Tell whether nothing in a graph can move without a person; the cost does not depend on its size."""
     row = repo.read.graph(id)
     return None if row is None else _view(row).settled
 
 
 def with_counts(repo: Repo, views: Iterable[GraphView]) -> list[GraphView]:
-    """Add to graphs how many of their tasks are in each state; all of their tasks are read for it."""
+    """Add to graphs how many of their tasks are in each state; this reads all their tasks."""
     found = ((one, *repo.read.counts_with_assigned(key_of(one.id))) for one in views)
     return [replace(one, counts=by_state, assigned=assigned) for one, by_state, assigned in found]
 
@@ -70,7 +71,7 @@ def with_counts(repo: Repo, views: Iterable[GraphView]) -> list[GraphView]:
 def graphs(
     repo: Repo, wanted: GraphFilter, tags: Mapping[str, str], after: int, count: int
 ) -> tuple[list[GraphView], int | None]:
-    """Show graphs beyond an id, and say where to go on; None at the end."""
+    """Show graphs after an id; return where the next page begins, None at the end."""
     if not tags:
         rows = repo.read.graphs(wanted, after, count + 1)
         return [_view(row) for row in rows[:count]], rows[count - 1].id if len(rows) > count else None
@@ -83,24 +84,24 @@ def graphs(
 
 
 def names(repo: Repo, graph: int, after: int, count: int) -> tuple[dict[str, str], int | None]:
-    """Give the ids of the tasks of a graph by label, beyond an id, and say where to go on."""
+    """Return the ids of tasks of a graph by label, after an id; and where the next page begins."""
     found = repo.read.labels_page(graph, after, count + 1)
     return _named(found[:count]), found[count - 1][1] if len(found) > count else None
 
 
 def all_names(repo: Repo, graph: int) -> dict[str, str]:
-    """Give the ids of all tasks of a graph by label; none of them, if they are too many for one answer."""
+    """Return the ids of all tasks of a graph by label; nothing if they are too many for one answer."""
     found = repo.read.labels_page(graph, FIRST, NAMES_MAX + 1)
     return _named(found) if len(found) <= NAMES_MAX else {}
 
 
 def shown_names(ids: Mapping[str, int]) -> dict[str, str]:
-    """Give ids that are known by label as they are shown; none of them, if they are too many for one answer."""
+    """Encode ids by label; nothing if they are too many for one answer."""
     return _named(ids.items()) if len(ids) <= NAMES_MAX else {}
 
 
 def _with_names(repo: Repo, id: int, view: GraphView, names_url: str) -> GraphView:
-    """Add what the task-graph scheduler tells of a graph: its tasks by label, and the sinks that it still requires."""
+    """Add what the task-graph scheduler shows of a graph: its tasks by label, and the sinks that it still requires."""
     found, sinks = repo.read.labels_page(id, FIRST, NAMED_MAX + 1), repo.read.sinks(id, _DONE, NAMED_MAX + 1)
     return replace(
         view,
@@ -150,9 +151,7 @@ def _view(row: GraphRow) -> GraphView:
     )
 
 
-# A graph in outline: where it stands, what it counts, and whether anything in it can still move by itself.
-#
-# What it tells stands on the graph's own row, so it costs the same for a graph of any size. Nothing here writes.
+# The outline of a graph reads only its own row, so it costs the same for graphs of any size.
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +161,16 @@ class GraphOutline:
     graph: int
     name: str
     state: GraphState
-    active: int  # tasks that are under way, and pages of work that are still promised
+    active: int  # active tasks, and open continuations
     behind: int  # tasks that wait for others, or are blocked
-    unhandled: int  # tasks that failed, and nothing dealt with it or still may
+    unhandled: int  # failed tasks that no handler has handled or still may handle
     settled: bool  # nothing in it can move without a person
     created_ms: Millis
     canceled_ms: Millis | None
 
 
 def outline(repo: Repo, graph: int) -> GraphOutline | None:
-    """Tell where a graph stands; None if there is none, or if it is not whole yet."""
+    """Return the outline of a graph; None if it does not exist or is not loaded."""
     found, definition = repo.graphs.peek([graph]), repo.graphs.definition(graph)
     if not found or found[0].loader is not None or definition is None:
         return None
@@ -180,31 +179,28 @@ def outline(repo: Repo, graph: int) -> GraphOutline | None:
     return GraphOutline(one.id, definition[1], one.state, *counts, settled(one.tally), one.created_ms, one.canceled_ms)
 
 
-# How long tasks take: what those of the same label took in older graphs of the same name.
-#
-# What is looked at is bounded: so many graphs, so many lives of each label, so many labels in all; the newest count. A
-# graph without a name has no past. Nothing here writes.
+# How long tasks take: as long as those of the same label in the newest older graphs of the same name, up to limits. A
+# graph without a name has no older graphs.
 
-
-#: How many older graphs are looked at for how long tasks take.
+#: How many older graphs are looked at for durations.
 GRAPHS_MAX: Final = 20
-#: How many lives of a label are enough to know.
-LIVES_MAX: Final = 10
-#: How many labels are looked up at once.
+#: How many durations of a label are enough.
+DURATIONS_MAX: Final = 10
+#: How many labels one query looks up.
 PAGE_MAX: Final = 500
 #: How many labels are looked up in all: some seconds for the largest graphs.
 GRAPHS_LOOKED_MAX: Final = 200_000
 
 
 def typical(repo: Repo, graph: int, name: str, labels: Sequence[str], pools: frozenset[str] | None) -> dict[str, int]:
-    """Say how long tasks take, by label, as far as graphs in `pools` tell; None stands for all pools."""
+    """Return how long tasks usually take, by label, from older graphs in `pools` (None: all pools)."""
     took: dict[str, list[int]] = defaultdict(list)
     left = GRAPHS_LOOKED_MAX
     for older in _readable(repo, repo.read.graphs_named(name, graph, GRAPHS_MAX), pools):
-        wanted = [label for label in labels if len(took[label]) < LIVES_MAX][:left]
+        wanted = [label for label in labels if len(took[label]) < DURATIONS_MAX][:left]
         left -= len(wanted)
         for start in range(0, len(wanted), PAGE_MAX):
-            # Only who ended for good, which is well, tells how long it takes.
+            # Only tasks in a final state, which is successful, tell how long a task takes.
             for label, ms in repo.read.attempt_durations(older, wanted[start : start + PAGE_MAX], FINAL):
                 took[label].append(ms)
     found = {label: typical_ms(past) for label, past in took.items()}
@@ -212,31 +208,28 @@ def typical(repo: Repo, graph: int, name: str, labels: Sequence[str], pools: fro
 
 
 def _readable(repo: Repo, graphs: Collection[int], pools: frozenset[str] | None) -> list[int]:
-    """Leave out the graphs of pools that somebody may not look into."""
+    """Leave out graphs of other pools."""
     if pools is None:
         return list(graphs)
     known = repo.graphs.pools_of(list(graphs))
     return [one for one in graphs if not pools.isdisjoint(known[one])]
 
 
-# The critical path of a graph: the chain of tasks that determined its end, or is going to. Nothing here writes.
-#
-# Of a settled graph it is followed back from what ended last. Of one that moves, everything is read that has not
-# ended, so it is worked out only for who asks.
+# The critical path: the chain of tasks that determined the end of a graph, or will. In a settled graph it is followed
+# back from the task that ended last. In any other graph all tasks that have not ended are read.
 
-
-#: How many tasks of a path are told; of the path of a settled graph those are the last.
+#: How many tasks of a path are shown; the last ones, if the graph is settled.
 PATH_MAX: Final = 1_000
-#: How many prerequisites of a task are looked at: those that ended last.
+#: How many prerequisites of a task are looked at, latest first.
 BEFORE_MAX: Final = 1_000
-#: How many rows are read at once.
+#: How many rows one query reads.
 ROWS_MAX: Final = 10_000
-#: Ended, and was not only passed over.
+#: The states of tasks that ended, other than by being skipped.
 _RAN: Final = UNSUCCESSFUL | FINAL
 
 
 def critical_path(repo: Repo, graph: int, now: Millis, pools: frozenset[str] | None) -> CriticalPath | None:
-    """Tell what determines the end of a graph; how long things take is known from graphs in `pools`, None for all."""
+    """Return the chain of tasks that determines the end of a graph, with durations from `pools` (None: all)."""
     row = repo.read.graph(graph)
     if row is None:
         return None
@@ -245,18 +238,15 @@ def critical_path(repo: Repo, graph: int, now: Millis, pools: frozenset[str] | N
     return _future(repo, row, now, pools)
 
 
-# Looking back.
-
-
 def _past(repo: Repo, row: GraphRow, now: Millis) -> CriticalPath:
     last = repo.read.last_ended(row.id, _RAN)
     path: list[PathTask] = []
     is_whole = True
-    for told in _back(repo, row.created_ms, last):
+    for task in _back(repo, row.created_ms, last):
         if len(path) == PATH_MAX:
             is_whole = False
             break
-        path.append(told)
+        path.append(task)
     path.reverse()
     ended_ms = path[-1].ended_ms if path else None
     running = sum(one.ran_ms or 0 for one in path)
@@ -275,7 +265,7 @@ def _past(repo: Repo, row: GraphRow, now: Millis) -> CriticalPath:
 
 
 def _back(repo: Repo, created_ms: int, last: int | None) -> Iterator[PathTask]:
-    """Follow the path back from what ended last."""
+    """Follow the path back from the task that ended last."""
     while last is not None:
         (record,) = repo.tasks.read([last])
         label = repo.tasks.definitions([last])[last][0]
@@ -284,7 +274,7 @@ def _back(repo: Repo, created_ms: int, last: int | None) -> Iterator[PathTask]:
         before = decisive(record.join, began_ms, _before(repo, last))
         ready_ms = created_ms if before is None else before.ended_ms
         ran = ran_ms(ready_ms, [one for _, one in spells])
-        yield _told_past(record, label, (began_ms, ready_ms, ran))
+        yield _past_task(record, label, (began_ms, ready_ms, ran))
         last = None if before is None else before.task
 
 
@@ -293,7 +283,7 @@ def _before(repo: Repo, task: int) -> list[Before]:
     return [Before(row.id, row.ended_ms, meets(row.on, row.state)) for row in rows]
 
 
-def _told_past(record: TaskRecord, label: str, times: tuple[int, int, int]) -> PathTask:
+def _past_task(record: TaskRecord, label: str, times: tuple[int, int, int]) -> PathTask:
     began_ms, ready_ms, ran = times
     return PathTask(
         task=text_of(Key(record.id)),
@@ -306,28 +296,25 @@ def _told_past(record: TaskRecord, label: str, times: tuple[int, int, int]) -> P
     )
 
 
-# Looking forward.
-
-
 def _future(repo: Repo, row: GraphRow, now: Millis, pools: frozenset[str] | None) -> CriticalPath:
     rows = {one.id: one for one in _coming(repo, row.id)}
-    takes = typical(repo, row.id, row.name, list(dict.fromkeys(one.label for one in rows.values())), pools)
-    coming = {id: _standing(one, takes.get(one.label), now) for id, one in rows.items()}
-    told = forecast(coming, _edges(repo, list(rows)))
-    known_of = sum(rows[task].label in takes for task in told.runs)
-    path = [_told_future(rows[task], coming[task]) for task in told.path[:PATH_MAX]]
+    durations = typical(repo, row.id, row.name, list(dict.fromkeys(one.label for one in rows.values())), pools)
+    coming = {id: _standing(one, durations.get(one.label), now) for id, one in rows.items()}
+    expected = forecast(coming, _edges(repo, list(rows)))
+    known_of = sum(rows[task].label in durations for task in expected.runs)
+    path = [_future_task(rows[task], coming[task]) for task in expected.path[:PATH_MAX]]
     return CriticalPath(
         graph_id=text_of(Key(row.id)),
         settled=False,
         at_ms=now,
         total_ms=max(0, now - row.created_ms),
         path=path,
-        whole=len(told.path) <= PATH_MAX,
-        expected_end_ms=now + told.ends_in_ms if known_of else None,
-        left=len(told.runs),
+        whole=len(expected.path) <= PATH_MAX,
+        expected_end_ms=now + expected.ends_in_ms if known_of else None,
+        left=len(expected.runs),
         known=known_of,
-        stuck=len(told.stuck),
-        confidence=round(known_of / len(told.runs), 3) if told.runs else None,
+        stuck=len(expected.stuck),
+        confidence=round(known_of / len(expected.runs), 3) if expected.runs else None,
     )
 
 
@@ -345,7 +332,7 @@ def _standing(row: UnfinishedTaskRow, takes_ms: int | None, now: Millis) -> Comi
 
 
 def _edges(repo: Repo, tasks: list[int]) -> Iterator[tuple[int, int, On]]:
-    """Read the out-edges of tasks."""
+    """Read the edges out of tasks."""
     for start in range(0, len(tasks), PAGE_MAX):
         some, after = tasks[start : start + PAGE_MAX], (-1, -1, "")
         while page := repo.edges.page_after(some, after, ROWS_MAX):
@@ -354,7 +341,7 @@ def _edges(repo: Repo, tasks: list[int]) -> Iterator[tuple[int, int, On]]:
             after = page[-1]
 
 
-def _told_future(row: UnfinishedTaskRow, coming: Coming) -> PathTask:
+def _future_task(row: UnfinishedTaskRow, coming: Coming) -> PathTask:
     return PathTask(
         task=text_of(Key(row.id)),
         label=row.label,

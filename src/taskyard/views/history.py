@@ -1,8 +1,7 @@
-"""The story of a task: everything that happened to it, in order.
+"""The history of a task: everything that happened to it, in order, and what caused it.
 
-Its birth stands on its row; what happened since are its events, and what people asked for is the audit. `replayed`
-walks the events by the machine again, and has to come out where the task is. Nothing here writes, and no story is
-longer than `MOVES_MAX`: a story that is says so.
+The moves are its events, and the requests of people are the audit. `replay` checks that the moves follow the state
+machine and lead to the state of the task. A history has at most `MOVES_MAX` moves, and says if there were more.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -30,11 +29,11 @@ from taskyard.views.explain import ancestors
 from taskyard.views.tasks import reused
 from taskyard.wire.api import StoryItem, StoryView
 
-#: How many events one query reads, and how many moves and wishes of people a story tells at most.
+#: How many events one query reads, and how many moves and requests a history has at most.
 PAGE_MAX: Final = 500
 MOVES_MAX: Final = 10_000
-ASKED_MAX: Final = 1_000
-#: Every move that the machine knows.
+REQUESTS_MAX: Final = 1_000
+#: All moves of the state machine.
 _MOVES: Final = frozenset(
     (arrow.source, arrow.signal, end) for arrow in ARROWS for end in (arrow.target, arrow.again) if end
 )
@@ -42,7 +41,7 @@ _MOVES: Final = frozenset(
 
 @unique
 class RequestSubject(StrEnum):
-    """What somebody asked for something about."""
+    """What a person requested something about."""
 
     TASK = "task"
     GRAPH = "graph"
@@ -50,18 +49,18 @@ class RequestSubject(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """How a task came to be."""
+    """How a task was created."""
 
     task: int
     graph: int
     label: str
     created_ms: Millis
-    source: ReusedAttempt | None = None  # whose end it took over
+    source: ReusedAttempt | None = None  # the attempt that it reuses
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMove:
-    """A task went along an arrow."""
+    """A task moved along an arrow."""
 
     at_ms: Millis
     number: int  # of the event, within its graph
@@ -75,7 +74,7 @@ class TaskMove:
 
 @dataclass(frozen=True, slots=True)
 class RequestedAction:
-    """A person asked for something."""
+    """A person requested something."""
 
     at_ms: Millis
     about: RequestSubject
@@ -86,7 +85,7 @@ class RequestedAction:
 
 @dataclass(frozen=True, slots=True)
 class AttemptSpan:
-    """A bot had the task for a while: until its attempt ended, or until its lease ends."""
+    """A bot held the task until the attempt ended, or until the lease ends."""
 
     number: int
     round: int
@@ -95,7 +94,7 @@ class AttemptSpan:
     session: str
     fence: int
     claimed_ms: Millis
-    lease_until_ms: Millis | None  # of the attempt that is under way
+    lease_until_ms: Millis | None  # of the attempt that runs
     ended_ms: Millis | None
     signal: Signal | None
     reason: Reason | None
@@ -104,21 +103,21 @@ class AttemptSpan:
 
 @dataclass(frozen=True, slots=True)
 class TaskHistory:
-    """Everything that happened to a task, the oldest first."""
+    """Everything that happened to a task, oldest first."""
 
-    birth: Creation
+    creation: Creation
     happened: tuple[TaskMove | RequestedAction, ...]
     attempts: tuple[AttemptSpan, ...]
-    state: State  # where the task is
-    whole: bool  # whether all of it is told
+    state: State  # of the task
+    whole: bool  # whether nothing was left out
 
 
 class Contradiction(Exception):
-    """The events of a task are no walk through the machine."""
+    """The events of a task do not follow the state machine."""
 
 
 def read_history(repo: Repo, task: int) -> TaskHistory:
-    """Tell everything that happened to a task."""
+    """Read everything that happened to a task."""
     found = repo.tasks.read([task])
     if not found:
         raise LookupError(f"there is no task {text_of(Key(task))}")
@@ -126,7 +125,7 @@ def read_history(repo: Repo, task: int) -> TaskHistory:
     label = repo.tasks.definitions([task])[task][0]
     moves = list(_moves(repo, task))
     asked = [*_asked(repo, record.graph, RequestSubject.GRAPH), *_asked(repo, task, RequestSubject.TASK)]
-    # Who asks comes before what follows from it, also within one millisecond.
+    # A request comes before its consequences, also within one millisecond.
     happened: list[TaskMove | RequestedAction] = [*asked, *moves[:MOVES_MAX]]
     happened.sort(key=lambda one: one.at_ms)
     return TaskHistory(
@@ -134,32 +133,32 @@ def read_history(repo: Repo, task: int) -> TaskHistory:
         tuple(happened),
         tuple(_attempted(record, row) for row in repo.attempts.of(task)),
         record.state,
-        len(moves) <= MOVES_MAX and len(asked) < ASKED_MAX,
+        len(moves) <= MOVES_MAX and len(asked) < REQUESTS_MAX,
     )
 
 
-def replay(told: TaskHistory) -> State:
-    """Walk the moves of a story through the machine; say where they lead."""
-    if not told.whole:
-        raise Contradiction(f"the story of task {text_of(Key(told.birth.task))} is not told to its end")
+def replay(history: TaskHistory) -> State:
+    """Follow the moves of a history through the state machine; return the last state."""
+    if not history.whole:
+        raise Contradiction(f"the story of task {text_of(Key(history.creation.task))} is not told to its end")
     state = Life().state
-    moves = sorted((one for one in told.happened if isinstance(one, TaskMove)), key=lambda one: one.number)
+    moves = sorted((one for one in history.happened if isinstance(one, TaskMove)), key=lambda one: one.number)
     for move in moves:
         if move.source is not state or (move.source, move.signal, move.target) not in _MOVES:
             raise Contradiction(
-                f"event {move.number} of task {text_of(Key(told.birth.task))} says {move.signal} from {move.source} "
-                f"to {move.target}, and the task was {state}"
+                f"event {move.number} of task {text_of(Key(history.creation.task))} says {move.signal} "
+                f"from {move.source} to {move.target}, and the task was {state}"
             )
         state = move.target
     return state
 
 
 def _moves(repo: Repo, task: int) -> Iterator[TaskMove]:
-    """Read events in pages, and one more than a story tells."""
-    after = told = 0
-    while told <= MOVES_MAX and (page := repo.events.of(task, after, PAGE_MAX)):
+    """Read events in pages, one more than a history shows."""
+    after = count = 0
+    while count <= MOVES_MAX and (page := repo.events.of(task, after, PAGE_MAX)):
         yield from map(_moved, page)
-        after, told = page[-1].number, told + len(page)
+        after, count = page[-1].number, count + len(page)
 
 
 def _moved(event: EventRow) -> TaskMove:
@@ -178,7 +177,7 @@ def _moved(event: EventRow) -> TaskMove:
 
 
 def _asked(repo: Repo, subject: int, about: RequestSubject) -> Iterator[RequestedAction]:
-    for row in repo.events.audits_of(subject, ASKED_MAX):
+    for row in repo.events.audits_of(subject, REQUESTS_MAX):
         yield RequestedAction(Millis(row.at_ms), about, row.actor, row.action, row.note)
 
 
@@ -200,20 +199,16 @@ def _attempted(task: TaskRecord, row: AttemptRow) -> AttemptSpan:
     )
 
 
-# What brought about each line of a story: the prerequisite, the bot, the person, the clock, or whoever gave way.
-#
-# Events say what happened and not why: the cause is found around them, in what happened to prerequisites and rivals
-# just before, in what people asked for, and in the diary of bots. So it is told as far as one can tell. Nothing here
-# writes.
+# Causes. Events say what happened and not why. The cause is found in the events of prerequisites and of tasks with the
+# same mutexes just before, in requests of people, and in the events of bots, as far as these tell.
 
-
-#: How many prerequisites are looked at, and how much of what happened to them.
+#: How many prerequisites are looked at, and how many of their events.
 EDGES_MAX: Final = 200
-HAPPENED_MAX: Final = 2_000
-#: How many rivals at each mutex, and how many events of a bot are looked at.
+EVENTS_MAX: Final = 2_000
+#: How many tasks with each mutex, and how many events of a bot are looked at.
 RIVALS_MAX: Final = 20
 BOT_EVENTS_MAX: Final = 500
-WISHES_MAX: Final = 100
+PARENT_REQUESTS_MAX: Final = 100
 
 #: How a prerequisite, or another task, ended.
 _ENDS: Final[Mapping[State, str]] = {
@@ -223,7 +218,7 @@ _ENDS: Final[Mapping[State, str]] = {
     State.CANCELED: "was canceled",
     State.SKIPPED: "was skipped",
 }
-#: How an attempt ended, where the signal alone does not tell.
+#: How an attempt failed, where the signal alone does not tell.
 _FAILURES: Final[Mapping[Reason, str]] = {
     Reason.TIMED_OUT: "it timed out",
     Reason.SILENT: "it printed nothing for too long",
@@ -231,8 +226,8 @@ _FAILURES: Final[Mapping[Reason, str]] = {
     Reason.SIGNALED: "a signal ended it",
     Reason.GRAPH_FAILED: "the graph inside it did not finish",
 }
-#: Why a loss has cost no retry.
-_SPARED_SAYS: Final[Mapping[Reason | None, str]] = {
+#: Why a lost attempt has cost no retry.
+_NO_RETRY_TEXTS: Final[Mapping[Reason | None, str]] = {
     Reason.RETURNED: ", and had not begun it: this costs no retry",
     Reason.UNRENEWED: ", which had ended it because it could not renew the lease: this costs no retry",
 }
@@ -242,30 +237,32 @@ _DECIDED: Final = {APPROVE: "approved", DENY: "denied"}
 
 @dataclass(frozen=True, slots=True)
 class MoveCause:
-    """What made a task move, in words; and the other task, if there is one."""
+    """What caused a move, in words; and the other task, if there is one."""
 
     text: str
     task: int | None = None
     label: str | None = None
 
 
-def find_causes(repo: Repo, told: TaskHistory, lease_ms: int) -> list[MoveCause]:
-    """Say of everything in a story what brought it about, in the same order; `lease_ms` is how long leases last."""
-    search = _Search(repo, told, lease_ms)
-    return [search.of_asked(one) if isinstance(one, RequestedAction) else search.of_move(one) for one in told.happened]
+def find_causes(repo: Repo, history: TaskHistory, lease_ms: int) -> list[MoveCause]:
+    """Return the cause of each item of a history, in the same order; `lease_ms` is the duration of leases."""
+    search = _Search(repo, history, lease_ms)
+    return [
+        search.of_asked(one) if isinstance(one, RequestedAction) else search.of_move(one) for one in history.happened
+    ]
 
 
 class _Search:
-    """One search for causes; what several of them need is read once."""
+    """One search for causes; what several items need is read once."""
 
-    def __init__(self, repo: Repo, told: TaskHistory, lease_ms: int) -> None:
-        self._txn = repo
+    def __init__(self, repo: Repo, history: TaskHistory, lease_ms: int) -> None:
+        self._repo = repo
         self._lease_ms = lease_ms
-        self._told = told
-        self._task = told.birth.task
+        self._history = history
+        self._task = history.creation.task
         self._labels: dict[int, str] = {}
-        self._exits = {one.number: one.exit_code for one in told.attempts}
-        self._claimed = {one.number: one.claimed_ms for one in told.attempts}
+        self._exits = {one.number: one.exit_code for one in history.attempts}
+        self._claimed = {one.number: one.claimed_ms for one in history.attempts}
         self._finders: Mapping[Signal, Callable[[TaskMove], MoveCause]] = {
             Signal.RELEASE: self._released,
             Signal.BLOCK: lambda move: self._prerequisite(move, UNSUCCESSFUL),
@@ -273,20 +270,20 @@ class _Search:
             Signal.SKIP: lambda move: self._prerequisite(move, ENDED),
             Signal.MEND: self._mended,
             Signal.ADMIT: self._admitted,
-            Signal.CLAIM: lambda move: MoveCause(_claim_says(move)),
+            Signal.CLAIM: lambda move: MoveCause(_claim_text(move)),
             Signal.SUCCEED: self._succeeded,
             Signal.FAIL: self._failed,
             Signal.LOSE: self._lost,
             Signal.RETURN: lambda move: MoveCause(
                 f"bot {move.bot or self._bot(move)} gave it back, and had not begun it"
             ),
-            Signal.EXPIRE: lambda move: MoveCause(_expiry_says(move)),
+            Signal.EXPIRE: lambda move: MoveCause(_expiry_text(move)),
             Signal.CANCEL: lambda move: self._asked(move, CANCEL),
             Signal.RERUN: lambda move: self._asked(move, RERUN),
         }
 
     def of_asked(self, one: RequestedAction) -> MoveCause:
-        """Say who asked for what."""
+        """Say who requested what."""
         note = f" ({one.note})" if one.note else ""
         if one.action == NO_BOT:
             return MoveCause(one.note)
@@ -295,13 +292,13 @@ class _Search:
     def of_move(self, move: TaskMove) -> MoveCause:
         """Say why a task moved."""
         finder = self._finders.get(move.signal)
-        return MoveCause(_PLAIN[move.signal]) if finder is None else finder(move)
+        return MoveCause(_FIXED_CAUSES[move.signal]) if finder is None else finder(move)
 
     # Prerequisites.
 
     def _released(self, move: TaskMove) -> MoveCause:
         if not self._edges:
-            return MoveCause("it waits for nobody")
+            return MoveCause("it has no prerequisites")
         return self._prerequisite(move, ENDED)
 
     def _prerequisite(self, move: TaskMove, ends: Collection[State]) -> MoveCause:
@@ -322,18 +319,18 @@ class _Search:
 
     @cached_property
     def _edges(self) -> list[int]:
-        found = self._txn.edges.page_into(self._task, -1, EDGES_MAX)
+        found = self._repo.edges.page_into(self._task, -1, EDGES_MAX)
         return list(dict.fromkeys(edge.prerequisite for edge in found))
 
     @cached_property
     def _around(self) -> list[EventRow]:
-        return self._txn.read.recent_events(self._edges, HAPPENED_MAX)
+        return self._repo.read.recent_events(self._edges, EVENTS_MAX)
 
     # Admission.
 
     def _admitted(self, move: TaskMove) -> MoveCause:
         before = self._previous.get(move.number)
-        since = self._told.birth.created_ms if before is None else before.at_ms
+        since = self._history.creation.created_ms if before is None else before.at_ms
         if since == move.at_ms:
             return MoveCause("nothing holds it")
         begins = self._record.rules.not_before_ms
@@ -344,30 +341,30 @@ class _Search:
         return self._freed(move, since) or MoveCause("nothing holds it any more")
 
     def _freed(self, move: TaskMove, since: Millis) -> MoveCause | None:
-        """Find who gave a mutex back while the task stood before it."""
+        """Find the task that released a mutex while this task waited for it."""
         for key, left in self._rivals.items():
             last = max((one for one in left if since <= one.at_ms <= move.at_ms), key=_at, default=None)
             if last is None:
                 continue
-            if last.graph != self._told.birth.graph:  # whoever may see this task may not see that one
-                return MoveCause(f"mutex {key} was given back by a task of another graph")
+            if last.graph != self._history.creation.graph:  # the caller may not see tasks of other graphs
+                return MoveCause(f"mutex {key} was released by a task of another graph")
             label = self._label(last.subject)
-            return MoveCause(f"mutex {key} was given back by {label}", last.subject, label)
+            return MoveCause(f"mutex {key} was released by {label}", last.subject, label)
         return None
 
     @cached_property
     def _rivals(self) -> dict[str, list[EventRow]]:
-        """When those gave each mutex back that came just before this task."""
-        mutexes = self._txn.admission.mutexes_of([self._task]).get(self._task, ())
-        rivals = {one.key: self._txn.read.mutex_rivals(one.key, self._task, RIVALS_MAX) for one in mutexes}
+        """When tasks just before this one released each of its mutexes."""
+        mutexes = self._repo.admission.mutexes_of([self._task]).get(self._task, ())
+        rivals = {one.key: self._repo.read.mutex_rivals(one.key, self._task, RIVALS_MAX) for one in mutexes}
         return {
-            key: [one for one in self._txn.read.recent_events(ids, HAPPENED_MAX) if _gave_way(one)]
+            key: [one for one in self._repo.read.recent_events(ids, EVENTS_MAX) if _released_mutex(one)]
             for key, ids in rivals.items()
         }
 
     @cached_property
     def _record(self) -> TaskRecord:
-        return self._txn.tasks.read([self._task])[0]
+        return self._repo.tasks.read([self._task])[0]
 
     # Attempts.
 
@@ -375,12 +372,12 @@ class _Search:
         return MoveCause(self._decision(move) or "it ended well")
 
     def _decision(self, move: TaskMove) -> str | None:
-        """Say who decided about an approval; nobody did, if its time was over."""
+        """Say who decided about an approval, or that it timed out."""
         if self._record.kind != Kind.APPROVAL.text:
             return None
-        asked = [one for one in self._told.happened if isinstance(one, RequestedAction) and one.at_ms == move.at_ms]
+        asked = [one for one in self._history.happened if isinstance(one, RequestedAction) and one.at_ms == move.at_ms]
         decided = next((one for one in asked if one.action in _DECIDED), None)
-        return "nobody decided in time" if decided is None else f"{_actor(decided.actor)} {_DECIDED[decided.action]} it"
+        return "no decision in time" if decided is None else f"{_actor(decided.actor)} {_DECIDED[decided.action]} it"
 
     def _failed(self, move: TaskMove) -> MoveCause:
         decision = self._decision(move)
@@ -394,34 +391,34 @@ class _Search:
 
     def _lost(self, move: TaskMove) -> MoveCause:
         again = "" if move.target in ENDED else "; it is tried again"
-        why = _SPARED_SAYS.get(move.reason, "")
+        why = _NO_RETRY_TEXTS.get(move.reason, "")
         return MoveCause(f"{self._loss(move, move.bot or self._bot(move))}{why}{again}")
 
     def _loss(self, move: TaskMove, bot: str) -> str:
-        kinds = self._txn.read.bot_event_kinds(bot, move.at_ms, BOT_EVENTS_MAX)
+        kinds = self._repo.read.bot_event_kinds(bot, move.at_ms, BOT_EVENTS_MAX)
         if CONNECTED in kinds:
             return f"bot {bot} began another session"
         if GOODBYE in kinds:
             return f"bot {bot} said goodbye"
         claimed = self._claimed.get(move.attempt or 0)
-        lapses = None if claimed is None else given_again_at(Millis(claimed + self._lease_ms))
-        # A lease is over no sooner: whoever lost it before has said so.
-        return f"bot {bot} gave it back" if lapses and move.at_ms < lapses else f"the lease of bot {bot} lapsed"
+        lease_over = None if claimed is None else given_again_at(Millis(claimed + self._lease_ms))
+        # A lease ends no sooner: an attempt that was lost before was given back.
+        return f"bot {bot} gave it back" if lease_over and move.at_ms < lease_over else f"the lease of bot {bot} lapsed"
 
     def _bot(self, move: TaskMove) -> str:
-        return next((one.bot for one in self._told.attempts if one.number == move.attempt), "")
+        return next((one.bot for one in self._history.attempts if one.number == move.attempt), "")
 
     # People.
 
     def _asked(self, move: TaskMove, action: str) -> MoveCause:
-        asked = [one for one in self._told.happened if isinstance(one, RequestedAction) and one.action == action]
+        asked = [one for one in self._history.happened if isinstance(one, RequestedAction) and one.action == action]
         last = max((one for one in asked if one.at_ms <= move.at_ms), key=_at, default=None)
         if last is not None:
             what = "it" if last.about is RequestSubject.TASK else "the graph"
             return MoveCause(f"{_actor(last.actor)} {_PAST[action]} {what}")
-        # Whoever ends a task with all behind it has said so of that task.
-        wishes = self._txn.read.last_requests(ancestors(self._txn, self._task), action, WISHES_MAX)
-        found = next((one for one in wishes if one[2] <= move.at_ms), None)
+        # A request to cancel a task with its dependents is in the audit of that task only.
+        requests = self._repo.read.last_requests(ancestors(self._repo, self._task), action, PARENT_REQUESTS_MAX)
+        found = next((one for one in requests if one[2] <= move.at_ms), None)
         if found is None:
             return MoveCause("a person asked for it")
         subject, actor, _ = found
@@ -432,18 +429,18 @@ class _Search:
 
     @cached_property
     def _previous(self) -> dict[int, TaskMove]:
-        """The move before each, by the number of its event."""
-        moves = sorted((one for one in self._told.happened if isinstance(one, TaskMove)), key=lambda one: one.number)
+        """The move before each move, by the number of its event."""
+        moves = sorted((one for one in self._history.happened if isinstance(one, TaskMove)), key=lambda one: one.number)
         return {later.number: earlier for earlier, later in pairwise(moves)}
 
     def _label(self, task: int) -> str:
         if task not in self._labels:
-            self._labels |= self._txn.read.labels([task])
+            self._labels |= self._repo.read.labels([task])
         return self._labels[task]
 
 
-#: What needs no search.
-_PLAIN: Final[Mapping[Signal, str]] = {
+#: Causes that need no search.
+_FIXED_CAUSES: Final[Mapping[Signal, str]] = {
     Signal.REUSE: "an equal result was known",
     Signal.UNADMIT: "its last bot is gone, so it gives its mutexes back",
     Signal.DEADLINE: "its deadline passed",
@@ -451,11 +448,11 @@ _PLAIN: Final[Mapping[Signal, str]] = {
 
 
 def _last(events: Iterable[EventRow], move: TaskMove, fits: Callable[[EventRow], bool]) -> EventRow | None:
-    """Find the last that fits before a move; numbers are those of one graph."""
+    """Find the last event that fits before a move; numbers are those of one graph."""
     return max((one for one in events if one.number < move.number and fits(one)), key=_number, default=None)
 
 
-def _gave_way(one: EventRow) -> bool:
+def _released_mutex(one: EventRow) -> bool:
     return one.source is not None and State(one.source) in HOLDING and State(one.target) not in HOLDING
 
 
@@ -468,37 +465,34 @@ def _number(one: EventRow) -> int:
 
 
 def _actor(actor: str) -> str:
-    return actor or "somebody"
+    return actor or "an unknown caller"
 
 
-def _claim_says(move: TaskMove) -> str:
+def _claim_text(move: TaskMove) -> str:
     return "the server runs it itself" if move.bot in (None, SERVER.bot) else f"bot {move.bot} claimed it"
 
 
-def _expiry_says(move: TaskMove) -> str:
+def _expiry_text(move: TaskMove) -> str:
     said = "no bot could serve its slice" if move.reason is Reason.NO_BOT else "its slice waited too long for a bot"
     return f"{said}{'' if move.target in ENDED else '; the next one is tried'}"
 
 
-# The story of a task as it is told outside: ids as text, one kind of item for all that happened, with its cause.
-
-
 def history_view(repo: Repo, story: TaskHistory, lease_ms: int) -> StoryView:
-    """Tell a story, with what brought about each part of it."""
-    birth = story.birth
-    before = [birth.created_ms, *(one.at_ms for one in story.happened)]
+    """Show a history, with the cause of each item."""
+    creation = story.creation
+    before = [creation.created_ms, *(one.at_ms for one in story.happened)]
     return StoryView(
-        task=text_of(Key(birth.task)),
-        graph_id=text_of(Key(birth.graph)),
-        label=birth.label,
-        created_ms=birth.created_ms,
+        task=text_of(Key(creation.task)),
+        graph_id=text_of(Key(creation.graph)),
+        label=creation.label,
+        created_ms=creation.created_ms,
         state=story.state.text,
         whole=story.whole,
         items=[
             _item(one, cause, one.at_ms - last)
             for one, cause, last in zip(story.happened, find_causes(repo, story, lease_ms), before, strict=False)
         ],
-        reused=reused(birth.source),
+        reused=reused(creation.source),
     )
 
 

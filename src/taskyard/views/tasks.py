@@ -1,4 +1,4 @@
-"""Tasks for people: a page of a graph's, or one with its edges, its definition and its result. Nothing here writes."""
+"""Tasks: a page of a graph's tasks, one task in full, its attempts, and its output by range."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -22,21 +22,22 @@ from taskyard.store.repo.read import LastAttemptRow
 from taskyard.store.repo.tasks import AttemptRow, ReusedAttempt
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
-from taskyard.views.explain import ExplainFacts, Sight, answers
+from taskyard.views.explain import ExplainFacts, answers
+from taskyard.views.visibility import Visibility
 from taskyard.wire.api import AttemptView, Edge, Identified, Ids, OutputTime, Resolution, Reused, Stats, TaskView
 
-#: How many edges of a task are told, in each direction.
+#: How many edges of a task are shown, in each direction.
 EDGES_MAX: Final = 10_000
-#: The graph is a dependent of the tasks that have no other, as the task-graph scheduler tells it.
+#: The task-graph scheduler shows the graph as the dependent of tasks that have no other.
 GRAPH: Final = "task-graph"
-#: How many ids of one ending are told, and how many graphs and how many tasks are looked at for it.
-ENDING_MAX: Final = 20
-ENDING_LOOKED_MAX: Final = 500
+#: How many ids with one suffix are shown, and how many graphs and tasks are looked at for them.
+SUFFIX_MAX: Final = 20
+SUFFIX_LOOKED_MAX: Final = 500
 _INNER: Final = Kind.GRAPH.text
 
 
 def find(repo: Repo, id: int) -> TaskRecord | None:
-    """Read a task, if it is there for people: not while it, or its graph, is being loaded."""
+    """Read a task, unless it or its graph is still being loaded."""
     found = repo.tasks.read([id])
     if not found or found[0].loading or repo.read.graph(found[0].graph) is None:
         return None
@@ -44,18 +45,18 @@ def find(repo: Repo, id: int) -> TaskRecord | None:
 
 
 def pools(repo: Repo, record: TaskRecord) -> frozenset[str]:
-    """Name the pools of a task: those of its slices, or those of its graph if it names none."""
+    """Return the pools of a task: those of its slices, or those of its graph if the slices name none."""
     slices = decoded(repo.tasks.definitions([record.id])[record.id][1]).slices
     named = frozenset(pool_of(one.dimensions) for one in slices) - {""}
     return named or repo.graphs.pools_of([record.graph])[record.graph]
 
 
-def task(repo: Repo, id: int, url: str, now: Millis, sight: Sight) -> TaskView | None:
-    """Show one task with everything about it; `url` is where the server is found."""
+def task(repo: Repo, id: int, url: str, now: Millis, visibility: Visibility) -> TaskView | None:
+    """Show one task in full; `url` is the address of the server."""
     record = find(repo, id)
     if record is None:
         return None
-    (view,) = _views(repo, [record], url, _reasons(repo, [record], now, sight))
+    (view,) = _views(repo, [record], url, _reasons(repo, [record], now, visibility))
     definition = repo.tasks.definitions([id])[id][1]
     result = repo.read.last_results([id]).get(id)
     dependents = [text_of(Key(edge.dependent)) for edge in repo.edges.page_out_of(id, -1, EDGES_MAX)]
@@ -65,12 +66,12 @@ def task(repo: Repo, id: int, url: str, now: Millis, sight: Sight) -> TaskView |
         dependents=[*dict.fromkeys(dependents)] or [GRAPH],
         definition=msgspec.Raw(definition.encode()),
         result=None if result is None else msgspec.Raw(result.encode()),
-        deadlock=deadlock.of_task(repo, record, sight) if record.state in ACTIVE else None,
+        deadlock=deadlock.of_task(repo, record, visibility) if record.state in ACTIVE else None,
     )
 
 
 def tasks(repo: Repo, graph: int, after: int, wanted: tuple[str, str], count: int) -> tuple[list[int], int | None]:
-    """Name tasks of a graph beyond an id, in a state or with a label if these are given; say where to go on."""
+    """Return ids of tasks of a graph after an id, in a state or with a label if given; and where the next page is."""
     state, label = wanted
     if label:
         found = repo.tasks.read(list(repo.tasks.with_labels(graph, [label]).values()))
@@ -79,26 +80,26 @@ def tasks(repo: Repo, graph: int, after: int, wanted: tuple[str, str], count: in
     return ids[:count], ids[count - 1] if len(ids) > count else None
 
 
-def task_rows(repo: Repo, ids: Sequence[int], url: str, now: Millis, sight: Sight) -> list[TaskView]:
+def task_rows(repo: Repo, ids: Sequence[int], url: str, now: Millis, visibility: Visibility) -> list[TaskView]:
     """Show tasks in outline."""
     records = repo.tasks.read(ids)
-    return _views(repo, records, url, _reasons(repo, records, now, sight))
+    return _views(repo, records, url, _reasons(repo, records, now, visibility))
 
 
-def find_by_suffix(repo: Repo, digits: str, sight: Sight) -> Ids:
-    """Find the graphs and tasks whose ids end in some digits, as far as the asker may see them."""
-    graphs, tasks = repo.read.ids_ending_in(digits, ENDING_LOOKED_MAX)
+def find_by_suffix(repo: Repo, digits: str, visibility: Visibility) -> Ids:
+    """Find the graphs and tasks whose ids end in some digits, as far as the caller may see them."""
+    graphs, tasks = repo.read.ids_ending_in(digits, SUFFIX_LOOKED_MAX)
     found = [
         *((id, id, "graph", row.name) for id in graphs if (row := repo.read.graph(id)) is not None),
         *((one.id, one.graph, "task", "") for id in tasks if (one := find(repo, id)) is not None),
     ]
-    seen = sorted(one for one in found if sight.graph(one[1]))
-    labels = repo.tasks.definitions([id for id, _, kind, _ in seen[:ENDING_MAX] if kind == "task"])
+    seen = sorted(one for one in found if visibility.graph(one[1]))
+    labels = repo.tasks.definitions([id for id, _, kind, _ in seen[:SUFFIX_MAX] if kind == "task"])
     items = [
         Identified(text_of(Key(id)), kind, labels[id][0] if id in labels else name, text_of(Key(graph)))
-        for id, graph, kind, name in seen[:ENDING_MAX]
+        for id, graph, kind, name in seen[:SUFFIX_MAX]
     ]
-    return Ids(items, len(seen) <= ENDING_MAX and max(len(graphs), len(tasks)) < ENDING_LOOKED_MAX)
+    return Ids(items, len(seen) <= SUFFIX_MAX and max(len(graphs), len(tasks)) < SUFFIX_LOOKED_MAX)
 
 
 def _requires(repo: Repo, id: int) -> list[Edge]:
@@ -107,10 +108,10 @@ def _requires(repo: Repo, id: int) -> list[Edge]:
     return [Edge(text_of(Key(edge.prerequisite)), labels[edge.prerequisite][0], edge.on.text) for edge in edges]
 
 
-def _reasons(repo: Repo, records: Sequence[TaskRecord], now: Millis, sight: Sight) -> dict[int, str]:
-    """Give the reasons of tasks that have not ended, as `why` gives them: rows keep the reason of the last move."""
+def _reasons(repo: Repo, records: Sequence[TaskRecord], now: Millis, visibility: Visibility) -> dict[int, str]:
+    """Return the reasons of tasks that have not ended, as `why` gives them; rows have the reason of the last move."""
     open_ = [one for one in records if one.state not in ENDED]
-    found = answers(ExplainFacts(repo, now, sight, brief=True), open_)
+    found = answers(ExplainFacts(repo, now, visibility, brief=True), open_)
     return {record.id: answer.reason.text for record, answer in zip(open_, found, strict=True)}
 
 
@@ -120,7 +121,7 @@ def _views(repo: Repo, records: Sequence[TaskRecord], url: str, reasons: Mapping
     runs, progress = repo.read.last_attempts(ids), repo.output.progress(ids)
     sources = repo.reuse.sources([record.id for record in records if _is_reused(record)])
     graphs = {graph: repo.graphs.definition(graph) for graph in {record.graph for record in records}}
-    inner = repo.graphs.subgraphs([record.id for record in records if record.kind == _INNER])
+    subgraphs = repo.graphs.subgraphs([record.id for record in records if record.kind == _INNER])
     unserved = [one.id for one in records if one.state in ENDED and one.reason == Reason.NO_BOT]
     notes = repo.read.audit_notes(unserved, NO_BOT)
     views = []
@@ -128,8 +129,8 @@ def _views(repo: Repo, records: Sequence[TaskRecord], url: str, reasons: Mapping
         label, definition = definitions[record.id]
         key = _routing(record, graphs[record.graph], decoded(definition).routing)
         run = runs[record.id]
-        view = _taken_over(_with_run(_view(record, label, key, url), run), sources.get(record.id), url)
-        found = inner.get((record.id, record.life.attempt))
+        view = _with_reuse(_with_run(_view(record, label, key, url), run), sources.get(record.id), url)
+        found = subgraphs.get((record.id, record.life.attempt))
         views.append(
             replace(
                 view,
@@ -143,7 +144,7 @@ def _views(repo: Repo, records: Sequence[TaskRecord], url: str, reasons: Mapping
 
 
 def _with_run(view: TaskView, run: LastAttemptRow) -> TaskView:
-    """Add what its last attempt was; where its result is found, only if there is one."""
+    """Add the last attempt; link to its result only if there is one."""
     started, ended, resolution = run.claimed_ms, run.ended_ms, view.resolution
     if resolution is not None and not run.has_result:
         resolution = replace(resolution, resultUrl=None)
@@ -159,7 +160,7 @@ def _with_run(view: TaskView, run: LastAttemptRow) -> TaskView:
 
 
 def reused(source: ReusedAttempt | None) -> Reused | None:
-    """Show whose end was taken over."""
+    """Show the attempt that a task reuses."""
     return None if source is None else Reused(text_of(Key(source.task)), text_of(Key(source.graph)), source.attempt)
 
 
@@ -167,8 +168,8 @@ def _is_reused(record: TaskRecord) -> bool:
     return record.state in ENDED and not record.life.attempt
 
 
-def _taken_over(view: TaskView, source: ReusedAttempt | None, url: str) -> TaskView:
-    """Add where a task that did not run has its end from: what it printed is there."""
+def _with_reuse(view: TaskView, source: ReusedAttempt | None, url: str) -> TaskView:
+    """Add the attempt that a task reuses; its output is that of the reused attempt."""
     found = reused(source)
     if found is None:
         return view
@@ -177,9 +178,9 @@ def _taken_over(view: TaskView, source: ReusedAttempt | None, url: str) -> TaskV
     return replace(view, reused=found, resolution=Resolution(False, result, f"{at}/{found.task}/output"))
 
 
-def _routing(record: TaskRecord, said: Row | None, routing: str) -> str:
-    assert said is not None, "a graph that is whole has its definition"
-    return routing_key(said[0], text_of(Key(record.graph)), said[2], routing)
+def _routing(record: TaskRecord, definition: Row | None, routing: str) -> str:
+    assert definition is not None, "a loaded graph has its definition"
+    return routing_key(definition[0], text_of(Key(record.graph)), definition[2], routing)
 
 
 def _view(record: TaskRecord, label: str, routing: str, url: str) -> TaskView:
@@ -215,24 +216,21 @@ def _resolution(record: TaskRecord, url: str) -> Resolution | None:
     return Resolution(failed, f"{at}/result", f"{at}/output" if record.life.attempt else None)
 
 
-# What attempts did and left, for people: how each ended, its result, what it was given, its output by range.
-#
-# Output is bytes, counted from 0; nothing here guesses what they mean. Nothing here writes.
+# Attempts and their output. Output is bytes, counted from 0, in no particular encoding.
 
-
-#: How many pieces of output are read at once: some megabytes at most.
-PIECES_MAX: Final = 16
-#: How many events of a task are read at once, and how many pages of them, for how long it waited.
+#: How many chunks of output one query reads: some megabytes at most.
+CHUNKS_MAX: Final = 16
+#: How many events of a task one query reads, and how many pages, to find how long attempts waited.
 EVENTS_PAGE: Final = 500
 EVENT_PAGES_MAX: Final = 20
-#: What is known of an attempt that has told nothing of what it took.
+#: The resource use of an attempt that has reported none.
 NO_STATS: Final = StatsRow(0, None, None, None, None, None, None, None, 0)
-#: Where tasks are when a bot takes them.
+#: The states in which bots claim tasks.
 _QUEUED: Final = frozenset(map(str, sources(Signal.CLAIM)))
 
 
 def attempts(repo: Repo, task: int) -> list[AttemptView]:
-    """Show every attempt of a task."""
+    """Show all attempts of a task."""
     stats, results, sizes = repo.output.stats(task), repo.read.results(task), repo.output.sizes(task)
     queued = _queued(repo, task)
     return [
@@ -248,28 +246,28 @@ def attempts(repo: Repo, task: int) -> list[AttemptView]:
 
 
 def inputs(repo: Repo, task: int) -> Mapping[str, msgspec.Raw]:
-    """Give what the prerequisites of a task published, by label."""
+    """Return the results of the prerequisites of a task, by label."""
     return {label: msgspec.Raw(body.encode()) for _, label, body in repo.output.inputs([task])}
 
 
 def result(repo: Repo, task: int) -> bytes | None:
-    """Give what the last attempt of a task published, as JSON."""
+    """Return the result of the last attempt of a task, as JSON."""
     found = repo.read.last_results([task]).get(task)
     return None if found is None else found.encode()
 
 
 def output_size(repo: Repo, task: int, attempt: int) -> int:
-    """Say how many bytes of output of an attempt there are."""
+    """Return how many bytes of output an attempt has."""
     return repo.output.sizes(task).get(attempt, 0)
 
 
 def read_output(repo: Repo, task: int, attempt: int, start: int, until: int) -> bytes:
-    """Give output of an attempt from `start` on: some of it, or nothing if there is none before `until`."""
+    """Return output of an attempt from `start` on: some bytes, or none if there are none before `until`."""
     found = bytearray()
-    for at, body in repo.output.chunks(task, attempt, start, PIECES_MAX):
+    for at, body in repo.output.chunks(task, attempt, start, CHUNKS_MAX):
         expected = start + len(found)
         if at > expected or at >= until:
-            break  # it is not asked for, or what comes before it is not there
+            break  # it was not requested, or there is a gap before it
         found += body[expected - at : until - at]
     return bytes(found)
 
@@ -277,18 +275,18 @@ def read_output(repo: Repo, task: int, attempt: int, start: int, until: int) -> 
 def output_times(
     repo: Repo, task: int, attempt: int, start: int, since_ms: int, count: int
 ) -> tuple[list[OutputTime], int | None]:
-    """Say when output of an attempt came, from `start` on and not before a moment; and where to go on."""
+    """Return when output of an attempt arrived, from `start` and a time on; and where the next page begins."""
     found = repo.output.chunk_times(task, attempt, start, since_ms, count + 1)
     return [OutputTime(*one) for one in found[:count]], found[count][0] if len(found) > count else None
 
 
 def under_way(record: TaskRecord, attempt: int) -> bool:
-    """Tell whether an attempt may still print something."""
+    """Tell whether an attempt may still print output."""
     return record.life.attempt == attempt and record.state in LEASED
 
 
 def _queued(repo: Repo, task: int) -> dict[int, int]:
-    """Say how long each attempt waited in a queue before a bot took it, by the clock of the server."""
+    """Return how long each attempt waited in a queue before a bot claimed it, by the clock of the server."""
     found: dict[int, int] = {}
     after, since = 0, 0
     for _ in range(EVENT_PAGES_MAX):
@@ -304,7 +302,7 @@ def _queued(repo: Repo, task: int) -> dict[int, int]:
     return found
 
 
-def _attempt(row: AttemptRow, published: str | None, size: int, took: StatsRow, queued_ms: int | None) -> AttemptView:
+def _attempt(row: AttemptRow, published: str | None, size: int, stats: StatsRow, queued_ms: int | None) -> AttemptView:
     return AttemptView(
         number=row.number,
         bot=row.bot,
@@ -316,31 +314,28 @@ def _attempt(row: AttemptRow, published: str | None, size: int, took: StatsRow, 
         reason=row.reason,
         exit_code=row.exit_code,
         output_bytes=size,
-        truncated=took.truncated == 1,
+        truncated=stats.truncated == 1,
         result=None if published is None else msgspec.Raw(published.encode()),
-        stats=_stats(took, queued_ms) if queued_ms is not None or took is not NO_STATS else None,
+        stats=_stats(stats, queued_ms) if queued_ms is not None or stats is not NO_STATS else None,
     )
 
 
-def _stats(took: StatsRow, queued_ms: int | None) -> Stats:
+def _stats(stats: StatsRow, queued_ms: int | None) -> Stats:
     return Stats(
         queued_ms=queued_ms,
-        prepared_ms=took.prepared_ms,
-        ran_ms=took.ran_ms,
-        uploaded_ms=took.uploaded_ms,
-        cpu_s=took.cpu_s,
-        memory_bytes=took.memory_bytes,
-        read_bytes=took.read_bytes,
-        written_bytes=took.written_bytes,
+        prepared_ms=stats.prepared_ms,
+        ran_ms=stats.ran_ms,
+        uploaded_ms=stats.uploaded_ms,
+        cpu_s=stats.cpu_s,
+        memory_bytes=stats.memory_bytes,
+        read_bytes=stats.read_bytes,
+        written_bytes=stats.written_bytes,
     )
-
-
-# Which tasks of a graph people mean by names: labels, or those of a matrix, which mean all its combinations.
 
 
 @value
 class NamedTasks:
-    """The tasks that were meant, and what means nothing."""
+    """The tasks that names refer to, and the faults of names that refer to none."""
 
     tasks: tuple[int, ...]
     faults: tuple[Fault, ...] = ()
@@ -360,7 +355,10 @@ def tasks_behind(repo: Repo, tasks: Collection[int], most: int) -> list[TaskReco
 
 
 def tasks_by_name(repo: Repo, graph: int, names: Sequence[str]) -> NamedTasks:
-    """Find tasks by name. Labels are looked up; only for other names every label of the graph is read."""
+    """Find tasks by label, or by the name of a matrix, which refers to all its combinations.
+
+    Labels are looked up; only other names need all labels of the graph.
+    """
     found = repo.tasks.with_labels(graph, set(names))
     if len(found) == len(set(names)):
         return NamedTasks(tuple(sorted(found.values())))
