@@ -52,7 +52,7 @@ def large(size: int) -> str:
     return "x" * size
 
 
-def talk() -> str:
+def print_in_all_ways() -> str:
     print("one")  # noqa: T201
     print("two", file=sys.stderr)  # noqa: T201
     os.write(1, b"three\n")
@@ -61,44 +61,44 @@ def talk() -> str:
     return "said"
 
 
-def talk_much(lines: int) -> None:
+def print_lines(lines: int) -> None:
     for line in range(lines):
         os.write(1, b"%09d\n" % line)
 
 
-def talk_and_wait(path: str) -> None:
+def print_and_wait(path: str) -> None:
     print("here")  # noqa: T201
     deadline = time.monotonic() + 60
     while not os.path.exists(path) and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
-def leave(code: Any) -> None:
+def exit_with(code: Any) -> None:
     sys.exit(code)
 
 
-def vanish() -> None:
+def exit_at_once() -> None:
     print("last words")  # noqa: T201
     os._exit(9)
 
 
-def wander() -> None:
+def change_folder_and_environment() -> None:
     os.chdir("/")
-    os.environ["WANDERED"] = "yes"
+    os.environ["CHANGED"] = "yes"
     del os.environ["PATH"]
 
 
-def usurp() -> None:
+def replace_environ_and_output() -> None:
     os.environ = {}  # type: ignore[assignment]  # noqa: B003
     sys.stdout = None
     os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
 
 
-def surroundings(*names: str) -> list[Any]:
+def folder_and_variables(*names: str) -> list[Any]:
     return [os.getcwd(), *(os.environ.get(name) for name in names)]
 
 
-def given() -> list[Any]:
+def inputs_and_checkpoint() -> list[Any]:
     kept = current.checkpoint()
     return [current.inputs(), None if kept is None else kept.decode()]
 

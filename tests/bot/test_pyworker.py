@@ -149,8 +149,8 @@ def test_an_exception_comes_with_the_callers_part_of_its_traceback(worker: Worke
             "the function returned 102 bytes of JSON; a result has at most 50",
         ),
         (called(1, "add"), "TypeError: add() missing 1 required positional argument: 'first'"),
-        (called(1, "leave", 3), "the function called sys.exit with 3"),
-        (called(1, "leave", "why not"), "the function called sys.exit with 1: why not"),
+        (called(1, "exit_with", 3), "the function called sys.exit with 3"),
+        (called(1, "exit_with", "why not"), "the function called sys.exit with 1: why not"),
         (called(1, "nothing", cwd="/no/such"), "FileNotFoundError: [Errno 2] No such file or directory: '/no/such'"),
     ],
     ids=lambda one: one.function if isinstance(one, Call) else "",
@@ -172,7 +172,7 @@ def test_a_module_with_a_missing_import_shows_where(worker: WorkerUnderTest) -> 
 
 
 def test_the_output_of_a_call_is_sent_before_its_answer(worker: WorkerUnderTest) -> None:
-    worker.send(called(1, "talk"), called(2, "nothing"), called(3, "talk"))
+    worker.send(called(1, "print_in_all_ways"), called(2, "nothing"), called(3, "print_in_all_ways"))
     worker.answer(3)
     assert [worker.output(run) for run in (1, 2, 3)] == [
         b"one\ntwo\nthree\nfour\nfive",
@@ -184,7 +184,7 @@ def test_the_output_of_a_call_is_sent_before_its_answer(worker: WorkerUnderTest)
 
 
 def test_much_output_of_a_call_arrives_complete_and_in_order(worker: WorkerUnderTest) -> None:
-    worker.send(called(1, "talk_much", 500_000))
+    worker.send(called(1, "print_lines", 500_000))
     worker.answer(1)
     assert worker.output(1) == b"".join(b"%09d\n" % line for line in range(500_000))
 
@@ -194,7 +194,7 @@ def test_a_result_larger_than_the_outbox_arrives_complete(worker: WorkerUnderTes
 
 
 def test_output_and_earlier_answers_are_sent_while_a_call_runs(worker: WorkerUnderTest, tmp_path: Path) -> None:
-    worker.send(called(1, "nothing"), called(2, "talk_and_wait", str(tmp_path / "go")))
+    worker.send(called(1, "nothing"), called(2, "print_and_wait", str(tmp_path / "go")))
     worker.read_until(lambda: worker.output(2) == b"here\n")
     assert isinstance(worker.answer(1), CallReturned)
     (tmp_path / "go").touch()
@@ -204,7 +204,7 @@ def test_output_and_earlier_answers_are_sent_while_a_call_runs(worker: WorkerUnd
 def test_a_call_that_kills_its_worker_loses_no_answer_and_no_output(
     runner: RunnerUnderTest, worker: WorkerUnderTest
 ) -> None:
-    worker.send(called(1, "talk"), called(2, "add", 1), called(3, "vanish"), called(4, "nothing"))
+    worker.send(called(1, "print_in_all_ways"), called(2, "add", 1), called(3, "exit_at_once"), called(4, "nothing"))
     worker.read_until(lambda: False)
     ended = runner.worker_ended(1)
     assert (ended.exit_code, ended.reason, ended.run) == (9, None, 3)
@@ -214,27 +214,27 @@ def test_a_call_that_kills_its_worker_loses_no_answer_and_no_output(
 
 
 def test_folder_and_environment_are_restored_for_the_next_call(worker: WorkerUnderTest, tmp_path: Path) -> None:
-    before = worker.call("surroundings", "PATH", "WANDERED", "OWN")
-    worker.send(called(1, "wander"), called(2, "usurp"))
+    before = worker.call("folder_and_variables", "PATH", "CHANGED", "OWN")
+    worker.send(called(1, "change_folder_and_environment"), called(2, "replace_environ_and_output"))
     worker.answer(2)
-    own = worker.call("surroundings", "OWN", "PATH", cwd=str(tmp_path), env={"OWN": "Ω", "PATH": "/bin"})
+    own = worker.call("folder_and_variables", "OWN", "PATH", cwd=str(tmp_path), env={"OWN": "Ω", "PATH": "/bin"})
     assert own == [str(tmp_path), "Ω", "/bin"]
     assert (
-        worker.call("surroundings", "PATH", "WANDERED", "OWN")
+        worker.call("folder_and_variables", "PATH", "CHANGED", "OWN")
         == before
         == [os.getcwd(), os.environ["PATH"], None, None]
     )
-    worker.send(called(3, "talk"))
+    worker.send(called(3, "print_in_all_ways"))
     worker.answer(3)
     assert worker.output(3).startswith(b"one\n")
 
 
 def test_a_call_can_read_the_inputs_and_the_checkpoint_of_its_task(worker: WorkerUnderTest) -> None:
-    assert worker.call("given", inputs=msgspec.Raw(b'{"build": [1, 2]}'), checkpoint=b"half") == [
+    assert worker.call("inputs_and_checkpoint", inputs=msgspec.Raw(b'{"build": [1, 2]}'), checkpoint=b"half") == [
         {"build": [1, 2]},
         "half",
     ]
-    assert worker.call("given") == [{}, None]
+    assert worker.call("inputs_and_checkpoint") == [{}, None]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_the_usage_of_a_call_comes_with_its_answer(worker: WorkerUnderTest) -> N
 
 
 def test_a_killed_worker_is_gone_at_once(runner: RunnerUnderTest, worker: WorkerUnderTest, tmp_path: Path) -> None:
-    worker.send(called(7, "talk_and_wait", str(tmp_path / "never")))
+    worker.send(called(7, "print_and_wait", str(tmp_path / "never")))
     worker.read_until(lambda: worker.output(7) == b"here\n")
     runner.send(KillWorker(1))
     ended = runner.worker_ended(1)
@@ -288,7 +288,7 @@ def test_a_worker_is_killed_when_the_lease_of_its_call_ends_and_an_idle_one_live
     runner: RunnerUnderTest, tmp_path: Path
 ) -> None:
     busy, idle = WorkerUnderTest(runner, 1), WorkerUnderTest(runner, 2)
-    busy.send(called(7, "talk_and_wait", str(tmp_path / "never")))
+    busy.send(called(7, "print_and_wait", str(tmp_path / "never")))
     busy.read_until(lambda: busy.output(7) == b"here\n")
     runner.send(SetExpiry(workers={1: time.monotonic() + 0.2, 2: None}))
     ended = runner.worker_ended(1)
@@ -299,7 +299,7 @@ def test_a_worker_is_killed_when_the_lease_of_its_call_ends_and_an_idle_one_live
 @pytest.mark.parametrize("who", ["agent", "runner"])
 def test_a_worker_ends_with_its_agent_and_with_its_runner(runner: RunnerUnderTest, tmp_path: Path, who: str) -> None:
     worker = WorkerUnderTest(runner)
-    worker.send(called(7, "talk_and_wait", str(tmp_path / "never")))
+    worker.send(called(7, "print_and_wait", str(tmp_path / "never")))
     worker.read_until(lambda: worker.output(7) == b"here\n")
     if who == "agent":
         runner.end.close()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.workdir import PROGRESS_FILE_MAX, RESULT_MAX, Workdir, WorkdirPool, remove_tree
-from taskyard.wire.bot_protocol import CHECKPOINT_MAX, Lease, Report
+from taskyard.bot.workdir import PROGRESS_FILE_MAX, Workdir, WorkdirPool, remove_tree
+from taskyard.wire.bot_protocol import CHECKPOINT_MAX, RESULT_MAX, Lease, Report
 from tests.bot.fake_server import FakeServer, bot, serving
 
 FILES = {"result": RESULT_MAX, "checkpoint": CHECKPOINT_MAX, "progress": PROGRESS_FILE_MAX}

@@ -238,7 +238,7 @@ class AsyncChannel:
         self._on_frame = on_frame
         self._on_closed = on_closed
         self._is_open = True
-        self._intake = FrameBuffer()
+        self._buffer = FrameBuffer()
         self._out = bytearray()
         loop.add_reader(end.fileno(), self._read)
 
@@ -282,7 +282,7 @@ class AsyncChannel:
             self._on_end()
             return False
         try:
-            for body in self._intake.feed(chunk):
+            for body in self._buffer.feed(chunk):
                 self._on_frame(body)
         except (FrameTooLarge, msgspec.MsgspecError):
             self.is_corrupt = True
@@ -324,7 +324,7 @@ class AgentChannel:
         self.urgent = False  # a queued frame should go out now
         self.blocked = False  # the agent took less than it was sent
         self._end = end
-        self._intake = FrameBuffer()
+        self._buffer = FrameBuffer()
         self._outgoing: deque[tuple[bytes, socket.socket | None]] = deque()
 
     def fileno(self) -> int:
@@ -341,7 +341,7 @@ class AgentChannel:
         if not chunk:
             self.close()
             return []
-        return self._intake.feed(chunk)
+        return self._buffer.feed(chunk)
 
     def send(self, frame: ToAgent, passed: socket.socket | None = None, *, urgent: bool = True) -> None:
         """Queue a frame for the next `flush`; a passed socket belongs to the agent from then on."""

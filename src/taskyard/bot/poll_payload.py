@@ -42,9 +42,9 @@ class PollEffects:
 
 def build_payload(attempts: LeasedAttempts, now: float) -> PollPayload:
     """Collect everything that can be sent now."""
-    payload, room = PollPayload(), OUTPUTS_MAX
+    payload, space = PollPayload(), OUTPUTS_MAX
     for attempt in [one for one in attempts.finished.values() if not one.in_flight]:
-        room = _add_output(payload, attempt, room) if attempt.spool is not None else room
+        space = _add_output(payload, attempt, space) if attempt.spool is not None else space
         spool = attempt.spool
         if attempt.report is not None and (spool is None or _output_end(payload, attempt) == spool.size):
             _add_report(
@@ -55,7 +55,7 @@ def build_payload(attempts: LeasedAttempts, now: float) -> PollPayload:
         elif payload.outputs and payload.outputs[-1].task == attempt.lease.task:
             payload.mentioned.append(attempt)
     for attempt in [one for one in attempts.with_output.values() if one.report is None and not one.in_flight]:
-        room = _add_output(payload, attempt, room)
+        space = _add_output(payload, attempt, space)
         payload.mentioned.append(attempt)
     for attempt in attempts.due_for_renewal(now):
         payload.renewals.append(_make_renewal(attempt))
@@ -82,10 +82,10 @@ def apply_reply(attempts: LeasedAttempts, payload: PollPayload, polled: Polled, 
     revoked = [attempts.by_key[key] for key in refused if key in attempts.by_key]
     for attempt in revoked:
         _revoke(attempts, attempt)
-    longer, stop = _apply_renewals(attempts, polled, sent)
+    renewed, stop = _apply_renewals(attempts, polled, sent)
     if payload.mentioned:
         attempts.reset_renewal_time()
-    return PollEffects(longer, stop, revoked)
+    return PollEffects(renewed, stop, revoked)
 
 
 def _add_report(payload: PollPayload, attempt: LeasedAttempt, report: Report) -> None:
@@ -104,15 +104,15 @@ def _complete_report(attempt: LeasedAttempt, report: Report, spool: Spool, now: 
     return replace(report, stats=stats, truncated=spool.truncated)
 
 
-def _add_output(payload: PollPayload, attempt: LeasedAttempt, room: int) -> int:
+def _add_output(payload: PollPayload, attempt: LeasedAttempt, space: int) -> int:
     spool = attempt.spool
     assert spool is not None, "an attempt with output has a spool"
     start, lease = spool.acked, attempt.lease
-    while start < spool.size and room > 0:
-        body = spool.piece(start, room)
+    while start < spool.size and space > 0:
+        body = spool.piece(start, space)
         payload.outputs.append(Output(lease.task, lease.attempt, lease.fence, start, body))
-        start, room = start + len(body), room - len(body)
-    return room
+        start, space = start + len(body), space - len(body)
+    return space
 
 
 def _output_end(payload: PollPayload, attempt: LeasedAttempt) -> int:
@@ -123,11 +123,11 @@ def _output_end(payload: PollPayload, attempt: LeasedAttempt) -> int:
 
 
 def _make_renewal(attempt: LeasedAttempt) -> Renewal:
-    room = attempt.workdir
+    space = attempt.workdir
     return (
         _renewal_message(attempt)
-        if room is None
-        else _renewal_message(attempt, room.new_progress(), room.new_checkpoint())
+        if space is None
+        else _renewal_message(attempt, space.new_progress(), space.new_checkpoint())
     )
 
 
@@ -153,17 +153,17 @@ def _apply_kept(attempts: LeasedAttempts, payload: PollPayload, kept: dict[Key, 
 def _apply_renewals(
     attempts: LeasedAttempts, polled: Polled, sent: float
 ) -> tuple[list[LeasedAttempt], list[LeasedAttempt]]:
-    longer, stop = [], []
+    renewed, stop = [], []
     for one in polled.renewed:
         attempt = attempts.by_key.get((one.task, one.attempt))
         if attempt is None or attempt.report is not None:
             continue
         if one.lease_ms is not None:
             attempts.extend(attempt, sent, one.lease_ms)
-            longer.append(attempt)
+            renewed.append(attempt)
         if one.stop and not attempt.stopping:
             stop.append(attempt)
-    return longer, stop
+    return renewed, stop
 
 
 def _revoke(attempts: LeasedAttempts, attempt: LeasedAttempt) -> None:

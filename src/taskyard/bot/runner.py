@@ -484,13 +484,13 @@ class Runner:
     def _start_worker(self, frame: StartWorker) -> None:
         try:
             worker = WorkerProcess(frame.worker, WorkerFiles(), time.monotonic())
-            theirs = self._spawn_worker(worker)
+            agent_end = self._spawn_worker(worker)
         except (SpawnError, OSError):
             self._channel.send(WorkerEnded(frame.worker, None, "not_started"))
             return
         self._workers[worker.number] = worker
         self._track(worker)
-        self._channel.send(WorkerStarted(worker.number, worker.pid), theirs)
+        self._channel.send(WorkerStarted(worker.number, worker.pid), agent_end)
 
     def _spawn_worker(self, worker: WorkerProcess) -> socket.socket:
         """Start a worker; return the agent's end of the socket to it."""
@@ -499,19 +499,19 @@ class Runner:
             undo.callback(files.close)
             undo.callback(self._remove_from_watchdog, worker)
             self._add_to_watchdog(worker, owner_number(worker.number, is_worker=True))
-            theirs, own = socket.socketpair()
-            undo.callback(theirs.close)
-            with own:
-                own.set_inheritable(True)
+            agent_end, worker_end = socket.socketpair()
+            undo.callback(agent_end.close)
+            with worker_end:
+                worker_end.set_inheritable(True)
                 os.set_inheritable(files.outbox, True)
-                ends = ["--fd", str(own.fileno()), "--outbox", str(files.outbox)]
+                ends = ["--fd", str(worker_end.fileno()), "--outbox", str(files.outbox)]
                 argv = [sys.executable, "-m", "taskyard.bot.pyworker.worker", *ends, *self._worker_options]
                 environment = os.environ | mark_environment(self._marker, worker.name)
                 worker.pid = self._spawner.spawn(argv, environment, "", files.output)
             # No other process may inherit it: it could read or corrupt what this worker writes.
             os.set_inheritable(files.outbox, False)
             undo.pop_all()
-        return theirs
+        return agent_end
 
     def _kill_worker(self, frame: KillWorker) -> None:
         worker = self._workers.get(frame.worker)
@@ -566,8 +566,8 @@ class Runner:
 
     def _read_new_outputs(self) -> None:
         """Start to read the runs that have been there for a moment, and let their start frames go out."""
-        fresh, self._new_runs = self._new_runs, []
-        for run in fresh:
+        new_runs, self._new_runs = self._new_runs, []
+        for run in new_runs:
             self._start_reading(run)
         self._channel.urgent = True
 

@@ -19,11 +19,9 @@ from typing import Final
 
 import msgspec
 
-from taskyard.wire.bot_protocol import CHECKPOINT_MAX, NOTHING, PROGRESS_MAX, Lease
+from taskyard.wire.bot_protocol import CHECKPOINT_MAX, NOTHING, PROGRESS_MAX, RESULT_MAX, Lease
 from taskyard.wire.documents import DEPTH_MAX, is_deep
 
-#: The largest result.
-RESULT_MAX: Final = 262_144
 #: The largest progress file; its first `PROGRESS_MAX` bytes are shown.
 PROGRESS_FILE_MAX: Final = 65_536
 #: A folder with more files than this is removed in the background.

@@ -58,7 +58,7 @@ class CallIsolation:
         if self._raw != target:
             self._restore(target)
 
-    def is_elsewhere(self) -> bool:
+    def is_forked_copy(self) -> bool:
         """Whether this is a copy of the process: a call forked, and then returned twice."""
         return os.getpid() != self._pid
 

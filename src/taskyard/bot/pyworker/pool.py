@@ -297,19 +297,19 @@ class WorkerPool:
         if worker.is_single_use and worker.key not in self._queues:
             self._kill(worker, "unused")  # its call was ended before the worker came
 
-    def worker_ended(self, gone: WorkerEnded) -> None:
+    def worker_ended(self, ended: WorkerEnded) -> None:
         """A worker has ended: read what it still sent, fail the call that it was making, and requeue the rest."""
-        worker = self._workers.get(gone.worker)
+        worker = self._workers.get(ended.worker)
         if worker is None:
             return
         worker.is_leaving = True
         if worker.channel is not None:
             worker.channel.drain()
             worker.channel.close()
-        for body in FrameBuffer().feed(gone.unsent) if gone.unsent else ():
+        for body in FrameBuffer().feed(ended.unsent) if ended.unsent else ():
             self._on_frame(worker, body)
-        del self._workers[gone.worker]
-        self._fail_current(worker, gone)
+        del self._workers[ended.worker]
+        self._fail_current(worker, ended)
         if worker.kill_reason == "lose":
             for attempt in worker.calls.values():
                 self._owner.finished(attempt, return_report(attempt))
@@ -335,12 +335,12 @@ class WorkerPool:
         self._requeue([worker.calls.pop(run) for run in runs if run in worker.calls])
         self._owner.start_waiting()
 
-    def _fail_current(self, worker: WarmWorker, gone: WorkerEnded) -> None:
+    def _fail_current(self, worker: WarmWorker, ended: WorkerEnded) -> None:
         # Answers that a call has overwritten cannot be told from real ones.
-        run = worker.killed_for if worker.kill_reason == "corrupt" else gone.run
+        run = worker.killed_for if worker.kill_reason == "corrupt" else ended.run
         failed_call = worker.calls.pop(run, None) if run is not None else None
         if failed_call is not None:
-            self._owner.finished(failed_call, self._death_report(worker, failed_call, gone))
+            self._owner.finished(failed_call, self._death_report(worker, failed_call, ended))
         elif not worker.has_answered and not worker.kill_reason:
             self._failed_starts += 1
 
@@ -497,20 +497,20 @@ class WorkerPool:
         if worker.channel is not None and worker.channel.is_corrupt:
             self._kill(worker, "corrupt")
 
-    def _death_report(self, worker: WarmWorker, attempt: LeasedAttempt, gone: WorkerEnded) -> Report:
+    def _death_report(self, worker: WarmWorker, attempt: LeasedAttempt, ended: WorkerEnded) -> Report:
         self._collect_files(attempt)
         if worker.kill_reason == "lose":
             return lost_report(attempt)
-        if gone.reason == "lease_over" and worker.killed_for != attempt.run:
+        if ended.reason == "lease_over" and worker.killed_for != attempt.run:
             return deadline_report(attempt) if attempt.is_late(time.monotonic()) else unrenewed_report(attempt)
         if worker.kill_reason:
             if worker.killed_for != attempt.run:
                 return lost_report(attempt)  # it had only just begun when another call's worker was killed
             if worker.kill_reason == "deadline":
-                return deadline_report(attempt, gone.exit_code)
+                return deadline_report(attempt, ended.exit_code)
             reason = worker.kill_reason if worker.kill_reason in ("timed_out", "silent") else "signaled"
-            return failure_report(attempt, reason, gone.exit_code)
-        code = gone.exit_code
+            return failure_report(attempt, reason, ended.exit_code)
+        code = ended.exit_code
         self._owner.report_trouble(f"a warm worker died during a call ({_exit_text(code)})", attempt)
         self._owner.add_output(attempt, f"taskyard: the worker that made this call died ({_exit_text(code)})\n")
         return failure_report(attempt, "signaled" if code is not None and code < 0 else "exit_code", code)

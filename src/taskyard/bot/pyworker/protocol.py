@@ -14,7 +14,7 @@ import msgspec
 
 from taskyard.bot import output_spool
 from taskyard.bot.ipc import READ_MAX, Frame, encode_frame
-from taskyard.wire.bot_protocol import NOTHING
+from taskyard.wire.bot_protocol import NOTHING, RESULT_MAX
 
 NO_ARGUMENTS: Final = msgspec.Raw(b"[]")
 NO_CALL: Final = -1
@@ -38,7 +38,7 @@ class Call(Frame, frozen=True):
     cwd: str = ""  # the folder to call it in; the worker's own if empty
     inputs: msgspec.Raw = NOTHING  # label -> result of each prerequisite; if empty, they are in the inputs file
     checkpoint: bytes | None = None  # what the previous attempt left
-    result_max: int = 262_144  # bytes
+    result_max: int = RESULT_MAX  # bytes
 
 
 class CallUsage(msgspec.Struct, frozen=True, array_like=True):

@@ -97,14 +97,14 @@ def _load_function(function: str) -> Callable[..., Any]:
     if not module or not name:
         raise CallError(f"{function!r} does not name a function: write it as module:function")
     try:
-        brought = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         # A module that the imported module misses shows in a traceback of its own.
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         raise CallError(f"there is no module {error.name!r} for {function!r}") from None
     try:
-        found = reduce(getattr, name.split("."), brought)
+        found = reduce(getattr, name.split("."), imported)
     except AttributeError:
         raise CallError(f"the module {module!r} has no {name!r}") from None
     if not callable(found):
@@ -120,24 +120,24 @@ def _invoke(function: Callable[..., Any], args: msgspec.Raw) -> Any:
 
 def _parse_args(args: msgspec.Raw) -> list[Any] | dict[str, Any]:
     try:
-        read = msgspec.json.decode(args)
+        decoded = msgspec.json.decode(args)
     except msgspec.DecodeError as error:
         raise CallError(f"the arguments are not JSON: {error}") from None
-    if not isinstance(read, list | dict):
+    if not isinstance(decoded, list | dict):
         raise CallError("the arguments are neither a list nor an object")
-    return read
+    return decoded
 
 
 def _encode_result(value: Any, result_max: int) -> msgspec.Raw:
     try:
-        written = msgspec.json.encode(value)
+        encoded = msgspec.json.encode(value)
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise BadResult(f"the function's return value is not JSON: {error}") from None
-    if len(written) > result_max:
-        raise BadResult(f"the function returned {len(written)} bytes of JSON; a result has at most {result_max}")
-    if is_deep(written):
+    if len(encoded) > result_max:
+        raise BadResult(f"the function returned {len(encoded)} bytes of JSON; a result has at most {result_max}")
+    if is_deep(encoded):
         raise BadResult(f"the function returned lists or objects nested more than {DEPTH_MAX} deep")
-    return msgspec.Raw(written)
+    return msgspec.Raw(encoded)
 
 
 def _user_part(at: TracebackType | None) -> TracebackType | None:
@@ -239,7 +239,7 @@ class Worker:
         self._end = end
         self._isolation = CallIsolation(output, memory_max)
         self._reading = threading.Lock()
-        self._intake, self._buffer = FrameBuffer(), memoryview(bytearray(CALLS_MAX))
+        self._frames, self._buffer = FrameBuffer(), memoryview(bytearray(CALLS_MAX))
         self._waiting: deque[bytes] = deque()  # each is taken once: to be made, or to be given back
         self._sender = ResultSender(end, outbox, output, self._take_unbegun)
         self._meter = UsageMeter()
@@ -269,7 +269,7 @@ class Worker:
     def _read(self, flags: int = 0) -> bool:
         size = self._end.recv_into(self._buffer, 0, flags)
         if size:
-            self._waiting.extend(self._intake.feed(bytes(self._buffer[:size])))
+            self._waiting.extend(self._frames.feed(bytes(self._buffer[:size])))
         return size > 0
 
     def _take_unbegun(self) -> list[int]:
@@ -291,7 +291,7 @@ class Worker:
         self._sender.begin(call.run)
         began = time.perf_counter()
         answer = self._call(call, began)
-        if self._isolation.is_elsewhere():
+        if self._isolation.is_forked_copy():
             os._exit(0)
         self._isolation.leave()
         reason = self._isolation.unsafe_reason()
