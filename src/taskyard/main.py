@@ -82,7 +82,7 @@ class Embedded:
 
         # Whatever goes wrong is told once, in a line; what the floors below log on the way would only repeat it.
         logging.getLogger().addHandler(logging.NullHandler())
-        return offline_doctor.mend(database) if repair else offline_doctor.look(database)
+        return offline_doctor.repair(database) if repair else offline_doctor.check(database)
 
     def serve(self, wish: "Serving", ready: "Callable[[str, str | None], None]") -> None:
         from taskyard.core.fleet import LEASE_MS  # noqa: PLC0415

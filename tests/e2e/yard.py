@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from taskyard.engine.offline_doctor import look
+from taskyard.engine import offline_doctor
 from taskyard.sdk import Client
 from taskyard.wire import api
 from tests.cli.waiting import DEADLINE_SECONDS, is_gone, read_until, until
@@ -122,7 +122,7 @@ class Yard:
             end(self._server)
         left = {one.name: one.marked() for one in self.bots if one.marked()}
         assert left == {}, "processes of bots have outlived them"
-        assert look(self.database).found == ()
+        assert offline_doctor.check(self.database).found == ()
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Looking after an engine's store while it is at work: the story of a task, the doctor and the repair."""
+"""An engine at work tells the history of a task, checks its store and repairs it."""
 
 import asyncio
 
@@ -62,7 +62,7 @@ def test_a_task_has_no_story_while_its_extension_is_being_loaded(rig: Rig, monke
     assert told(rig.engine.story(hidden)).creation.label == "b"
 
 
-def test_the_doctor_looks_at_an_engine_at_work_and_a_repair_wakes_who_missed_a_turn(rig: Rig) -> None:
+def test_an_engine_at_work_is_checked_and_a_repair_releases_a_task_that_missed_its_turn(rig: Rig) -> None:
     labels = rig.submit(graph(a=task(), b=task("a")))
     rig.hello()
     rig.settle()
@@ -81,7 +81,7 @@ def test_the_doctor_looks_at_an_engine_at_work_and_a_repair_wakes_who_missed_a_t
     assert [(one.actor, one.action) for one in asked] == [("", "submit"), ("ann", "repair"), ("ann", "repair")]
 
 
-def test_what_only_a_person_can_mend_is_left(database_url: str) -> None:
+def test_a_missing_event_is_reported_and_left(database_url: str) -> None:
     with Engine.open(database_url, FakeClock()) as engine:
         made = engine.submit(wide(1))
         assert isinstance(made, Submitted)
@@ -92,7 +92,7 @@ def test_what_only_a_person_can_mend_is_left(database_url: str) -> None:
         assert engine.doctor() == found
 
 
-def test_a_repair_that_fails_half_way_has_audited_what_it_mended(rig: Rig) -> None:
+def test_a_repair_that_fails_half_way_has_audited_what_it_repaired(rig: Rig) -> None:
     labels = rig.submit(wide(2))
     spoil(rig.store.url, "UPDATE task SET open_continuations = 7; UPDATE graph SET behind = 9")
     found = rig.engine.doctor()
@@ -118,7 +118,7 @@ def test_a_repair_is_several_transactions_of_the_one_writer(rig: Rig) -> None:
     assert rig.engine.doctor() == []
 
 
-def test_an_event_loop_can_ask_for_all_of_it(database_url: str) -> None:
+def test_an_event_loop_can_call_all_of_it(database_url: str) -> None:
     async def serve(engine: Engine) -> None:
         face = AsyncEngine(engine)
         made = await face.submit(wide(1))

@@ -1,4 +1,4 @@
-"""What the model found: each is the shortest way to something that once went wrong."""
+"""Regressions that the model tests found, each as a short script."""
 
 import pytest
 
@@ -22,14 +22,14 @@ def arrive(yard: Grounds, session: str, bot: str, *pools: str) -> None:
     yard.do(lambda transaction: bot_sessions.hello(transaction, [hello]))
 
 
-def test_a_bot_that_was_silent_for_too_long_gets_work_by_its_first_poll(yard: Grounds) -> None:
+def test_a_missing_bot_gets_work_by_its_first_poll(yard: Grounds) -> None:
     yard.hello("rack1")
     labels = yard.submit(chain("a"))
     yard.wait(MISSING_WITHIN_MS + 1)
     assert [lease.task for lease in yard.claim("rack1")] == [labels["a"]]
 
 
-def test_a_hello_within_a_session_does_not_forget_what_the_last_poll_gave(yard: Grounds) -> None:
+def test_a_hello_within_a_session_keeps_the_answer_of_the_last_poll(yard: Grounds) -> None:
     yard.hello("rack1")
     yard.submit(chain("a", "b"))
     first = yard.poll("rack1", 1, poll="p")
@@ -38,7 +38,7 @@ def test_a_hello_within_a_session_does_not_forget_what_the_last_poll_gave(yard: 
     assert yard.poll("rack1", 1, poll="p") == first
 
 
-def test_what_is_left_to_another_bot_does_not_hide_the_older_of_two_queues(yard: Grounds) -> None:
+def test_a_task_that_avoids_a_bot_does_not_hide_an_older_task_behind_it(yard: Grounds) -> None:
     arrive(yard, "s1", "rack1", "default", "lab")
     arrive(yard, "s1", "rack2", "default")
     yard.submit(graph(lost=node(dimensions={"pool": "default"})))
@@ -51,7 +51,7 @@ def test_what_is_left_to_another_bot_does_not_hide_the_older_of_two_queues(yard:
     assert [lease.task for lease in answer.leases] == [older["older"]]
 
 
-def test_what_is_being_dropped_is_neither_an_echo_nor_something_to_build_on(database_url: str) -> None:
+def test_an_extension_that_is_being_dropped_is_neither_repeated_nor_extended(database_url: str) -> None:
     large = rig.graph(**{f"x{number}": rig.task() for number in range(PAGE_MAX + 1)})
     with rig.Rig(database_url) as one:
         labels = one.submit(rig.graph(a=rig.task()))

@@ -1,7 +1,7 @@
-"""A doctor's visit to a database that is there, for who has no engine on it.
+"""Check and repair an existing database from outside of a server, for `taskyard doctor`.
 
-It makes no database and migrates none. A look may be had while an engine is at work; a repair of a file needs the file
-for itself. No chore is done meanwhile: time stands still for the tasks in there.
+Nothing here creates or migrates a database. Checking works while an engine uses the database; repairing a file needs
+the lock of the file. No background job runs meanwhile, so no lease and no deadline ends.
 """
 
 from collections.abc import Iterator
@@ -20,31 +20,31 @@ from taskyard.store.queries import StoreUnavailable, TransactionConflict
 from taskyard.wire import api
 from taskyard.wire.api import Checkup, Unchecked
 
-#: How often a store that has more wrong than one look tells is mended and looked at again.
+#: One check reports a limited number of findings, so a repair checks and repairs in rounds.
 ROUNDS_MAX: Final = 100
-#: Who asked for a repair, as the audit tells it.
+#: The actor of a repair in the audit.
 ACTOR: Final = "taskyard doctor"
-#: How a file of SQLite begins; a file with nothing in it is one, too.
+#: The first bytes of an SQLite file; an empty file is one, too.
 _MAGIC: Final = b"SQLite format 3\0"
-#: What says by itself what is wrong.
-_TOLD: Final = (Trouble, migrate.TooNew, migrate.TooOld, TransactionConflict, StoreUnavailable)
+#: Errors whose message says what is wrong.
+_EXPLAINED: Final = (Trouble, migrate.TooNew, migrate.TooOld, TransactionConflict, StoreUnavailable)
 
 
-def look(database: str) -> Checkup:
-    """Recount every number of the database at an address, or in a file."""
-    with _faults(database), _opened(_address(database)) as engine:
+def check(database: str) -> Checkup:
+    """Check the database at an address, or in a file."""
+    with _readable_errors(database), _opened(_address(database)) as engine:
         found = engine.doctor()
         return _checkup(found, found, mended=0)
 
 
-def mend(database: str) -> Checkup:
-    """Recount every number, mend what can be mended, and recount."""
-    with _faults(database), _kept(_address(database)) as url, _opened(url) as engine:
+def repair(database: str) -> Checkup:
+    """Check a database, repair what can be repaired, and check it again."""
+    with _readable_errors(database), _locked(_address(database)) as url, _opened(url) as engine:
         engine.loop.start()
-        return _mend(engine)
+        return _repair(engine)
 
 
-def _mend(engine: Engine) -> Checkup:
+def _repair(engine: Engine) -> Checkup:
     left = engine.doctor()
     found, mended = dict.fromkeys(left), 0
     for _ in range(ROUNDS_MAX):
@@ -64,7 +64,7 @@ def _mend(engine: Engine) -> Checkup:
 
 
 def _address(database: str) -> str:
-    """Give the address of a database that is there."""
+    """Return the address of an existing database."""
     if "://" in database and not database.startswith(migrate.FILE):
         return database
     path = Path(database.removeprefix(migrate.FILE))
@@ -78,8 +78,8 @@ def _address(database: str) -> str:
 
 
 @contextmanager
-def _kept(url: str) -> Iterator[str]:
-    """Keep a file from engines meanwhile."""
+def _locked(url: str) -> Iterator[str]:
+    """Lock a file against engines."""
     custody = Custody(url)
     try:
         yield url
@@ -89,8 +89,8 @@ def _kept(url: str) -> Iterator[str]:
 
 @contextmanager
 def _opened(url: str) -> Iterator[Engine]:
-    """Open a database of this version; nothing happens in it by itself."""
-    _refuse(migrate.current_version(url), migrate.newest_version())
+    """Open a database of this version, without background jobs."""
+    _check_version(migrate.current_version(url), migrate.newest_version())
     engine = Engine(open_store(url))
     try:
         yield engine
@@ -98,8 +98,8 @@ def _opened(url: str) -> Iterator[Engine]:
         engine.stop()
 
 
-def _refuse(found: str | None, newest: str) -> None:
-    """Refuse every version of the schema but the newest; versions are numbers of four digits."""
+def _check_version(found: str | None, newest: str) -> None:
+    """Refuse every schema version but the newest. Versions are numbers of four digits."""
     if found is None:
         raise Unchecked("it has no schema of Taskyard: is it the right database?")
     if found > newest:
@@ -111,36 +111,36 @@ def _refuse(found: str | None, newest: str) -> None:
         )
 
 
-# Telling.
+# Results and errors.
 
 
 def _checkup(found: list[Finding], left: list[Finding], mended: int) -> Checkup:
-    return Checkup(tuple(map(_told, found)), mended, len(left))
+    return Checkup(tuple(map(_finding, found)), mended, len(left))
 
 
-def _told(one: Finding) -> api.Finding:
+def _finding(one: Finding) -> api.Finding:
     subject = text_of(Key(int(one.subject))) if one.is_keyed else str(one.subject)
     return api.Finding(one.kind, subject, one.column, one.stored, one.counted, one.mendable, str(one))
 
 
 @contextmanager
-def _faults(database: str) -> Iterator[None]:
-    """Say in a line why a visit failed. A damaged database makes anything fail, and a trace would help nobody."""
+def _readable_errors(database: str) -> Iterator[None]:
+    """Turn every error into one line. In a damaged database any call can fail, and a traceback does not help."""
     try:
         yield
     except Unchecked:
         raise
     except Exception as fault:
-        said = _said(fault).splitlines() or [type(fault).__name__]
-        # An address may hold a password; a path is worth telling.
-        raise Unchecked(said[0].replace(database, "the address") if "://" in database else said[0]) from fault
+        line = (_message(fault).splitlines() or [type(fault).__name__])[0]
+        # An address may contain a password; a path does not.
+        raise Unchecked(line.replace(database, "the address") if "://" in database else line) from fault
 
 
-def _said(fault: Exception) -> str:
+def _message(fault: Exception) -> str:
     if isinstance(fault, OSError):
         return f"{fault.filename}: {fault.strerror}"
-    # What the driver said, where others have wrapped it.
+    # SQLAlchemy wraps the error of the driver.
     for one in (fault, fault.__cause__):
-        if told := getattr(one, "orig", None):
-            return str(told)
-    return str(fault) if isinstance(fault, _TOLD) else f"{type(fault).__name__}: {fault}"
+        if original := getattr(one, "orig", None):
+            return str(original)
+    return str(fault) if isinstance(fault, _EXPLAINED) else f"{type(fault).__name__}: {fault}"

@@ -15,10 +15,10 @@ from taskyard.core.states import LEASED, Impossible, Join, Signal, State
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.doctor.finding import ATTEMPT, EVENT, GRAPH, TASK, Finding, Value, broken
 from taskyard.lifecycle.doctor.recount import GraphCounts, GraphFacts, GraphSum, TaskFacts, rules_of
-from taskyard.lifecycle.doctor.replay import Replay, replay_tasks
+from taskyard.lifecycle.doctor.replay import Replay, replays
 from taskyard.lifecycle.rows import OPEN
 from taskyard.store.connection import Repo
-from taskyard.store.repo.doctor import CheckedAttempt, StoredDefinition, TaskRow
+from taskyard.store.repo.doctor import CheckedAttempt, TaskRow
 from taskyard.store.repo.events import EventRow
 
 #: How many attempts are read at once.
@@ -33,7 +33,7 @@ class TaskRows:
 
     replays: Mapping[int, Replay]
     attempts: Mapping[int, Sequence[CheckedAttempt]]
-    definitions: Mapping[int, StoredDefinition]
+    definitions: Mapping[int, tuple[int, str]]  # graph and text
     mutexes: Mapping[int, Sequence[Mutex]]
     limits: Mapping[int, Sequence[tuple[str, int]]]
 
@@ -41,7 +41,7 @@ class TaskRows:
 def task_rows(repo: Repo, ids: Collection[int]) -> TaskRows:
     """Read the rows that belong to tasks."""
     return TaskRows(
-        replay_tasks(repo, ids),
+        replays(repo, ids, of_tasks=True),
         _attempts(repo, ids),
         repo.doctor.definitions(ids),
         repo.admission.mutexes_of(ids),
@@ -67,7 +67,7 @@ def check_task(task: TaskRow, rows: TaskRows, facts: TaskFacts, graph: GraphFact
     replay, attempts = rows.replays[task.id], rows.attempts.get(task.id, ())
     yield from _check_replay(task, replay)
     yield from _check_attempts(task, replay, attempts)
-    if task.loading and (replay.count or not graph.may_hide):
+    if task.loading and (replay.count or not graph.may_have_loading_tasks):
         yield broken(TASK, task.id, "loading", task.loading, 0)
     if rules_of(task) is None:
         yield broken(TASK, task.id, "rules", task.rules, "rules of a task")
@@ -76,7 +76,7 @@ def check_task(task: TaskRow, rows: TaskRows, facts: TaskFacts, graph: GraphFact
 
 def unasked_gate(task: TaskRow, graph: GraphFacts) -> Iterator[Finding]:
     """Report a task that its edges should have moved: a wake-up was lost. Its counts have to be right."""
-    if not graph.counts(task) or OPEN in graph.notes:
+    if not graph.counts(task) or OPEN in graph.continuations:
         return
     wanted = _wanted_by_gate(task, graph)
     if wanted:
@@ -86,7 +86,9 @@ def unasked_gate(task: TaskRow, graph: GraphFacts) -> Iterator[Finding]:
 def _check_replay(task: TaskRow, replay: Replay) -> Iterator[Finding]:
     """Compare a task with its events."""
     if replay.gap is not None:
-        yield broken(EVENT, task.id, f"event {replay.gap.number}", _told(replay.gap), "a transition from its state")
+        yield broken(
+            EVENT, task.id, f"event {replay.gap.number}", _transition(replay.gap), "a transition from its state"
+        )
     for column in _REPLAYED if replay.gap is None else ("state",):
         stored, replayed = getattr(task, column), getattr(replay, column)
         if stored != replayed:
@@ -125,13 +127,13 @@ def _columns(one: CheckedAttempt, task: TaskRow, replay: Replay) -> Iterator[tup
 def _check_definition(task: TaskRow, rows: TaskRows, facts: TaskFacts, graph: GraphFacts) -> Iterator[Finding]:
     """A task has the edges, mutexes and limits of its definition."""
     stored = rows.definitions.get(task.id)
-    definition = None if stored is None else _decoded(stored.definition)
+    definition = None if stored is None else _decoded(stored[1])
     if stored is None or definition is None:
         yield broken(TASK, task.id, "definition", None if stored is None else "unreadable", "there")
         return
-    if stored.graph_id != task.graph_id:
+    if stored[0] != task.graph_id:
         wanted = text_of(Key(task.graph_id))
-        yield broken(TASK, task.id, "graph_id of its definition", text_of(Key(stored.graph_id)), wanted)
+        yield broken(TASK, task.id, "graph_id of its definition", text_of(Key(stored[0])), wanted)
     if not graph.counts(task):
         return  # the pages with its edges may not be there yet
     edges = facts.edges.get(task.id, Edges()).count, len({(one.task, one.on) for one in definition.requires})
@@ -175,7 +177,7 @@ def check_graph(graph: GraphFacts, tasks: GraphSum, wanted: GraphCounts) -> Iter
     """Report the broken invariants of a graph."""
     id, record, replay = graph.record.id, graph.record, graph.replay
     if replay.gap is not None:
-        yield broken(GRAPH, id, f"event {replay.gap.number}", _told(replay.gap), "a turn from its state")
+        yield broken(GRAPH, id, f"event {replay.gap.number}", _transition(replay.gap), "a turn from its state")
     if tasks.events + replay.count != wanted.events:
         yield broken(GRAPH, id, "number of events", tasks.events + replay.count, wanted.events)
     for other in sorted(replay.graphs - {id}):
@@ -189,9 +191,9 @@ def check_graph(graph: GraphFacts, tasks: GraphSum, wanted: GraphCounts) -> Iter
 
 
 def settled_unnoticed(graph: int) -> Finding:
-    """Report a graph that has settled inside a task that goes on: its task has to be told."""
-    return Finding(GRAPH, graph, "rest", "unheard", "heard by its task")
+    """Report a graph that has settled inside a task that goes on: its task has to end."""
+    return Finding(GRAPH, graph, "rest", "unnoticed", "the end of its task")
 
 
-def _told(event: EventRow) -> str:
+def _transition(event: EventRow) -> str:
     return f"{event.signal or 'a turn'} from {event.source} to {event.target}"

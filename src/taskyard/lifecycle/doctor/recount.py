@@ -9,23 +9,23 @@ import msgspec
 from taskyard.core import attempt_policy, fleet
 from taskyard.core.attempt_policy import Life, Rules
 from taskyard.core.graph.gate import Edges, EdgeState, known
-from taskyard.core.graph.state import Handler, Handlers, Tally, counted, unhandled, verdict
+from taskyard.core.graph.state import Handlers, Tally, counted, unhandled, verdict
 from taskyard.core.states import ACTIVE, BEHIND, UNSUCCESSFUL, Millis, State
 from taskyard.lifecycle.admission.writes import UNENTERED
 from taskyard.lifecycle.doctor.finding import GRAPH, TASK, Finding, differences
-from taskyard.lifecycle.doctor.replay import Replay, replay_graphs
+from taskyard.lifecycle.doctor.replay import Replay, replays
 from taskyard.lifecycle.failure_handlers import PROPAGATE
 from taskyard.lifecycle.rows import DROP, LOAD, SHOW
 from taskyard.store.connection import Repo
-from taskyard.store.repo.doctor import GraphExtras, OpenTelling, TaskRow
+from taskyard.store.repo.doctor import GraphExtras, TaskRow
 from taskyard.store.rows import GraphRecord, decode_rules
 
 #: How the audit calls an extension of a graph, and one that was dropped.
 GROWN: Final = ("extend", DROP)
 #: The states of a graph that was canceled.
 _CANCELED: Final = frozenset(str(verdict(Tally(active), canceled=True)) for active in (0, 1))
-#: While one of these continuations is open for a graph, some of its tasks may be hidden.
-_HIDING: Final = frozenset({LOAD, SHOW, DROP})
+#: While one of these continuations is open for a graph, some of its tasks may be `loading`.
+_LOADING: Final = frozenset({LOAD, SHOW, DROP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class GraphFacts:
     record: GraphRecord
     extras: GraphExtras
     replay: Replay
-    notes: Mapping[str, int]  # how many continuations of each kind are open
+    continuations: Mapping[str, int]  # how many of each kind are open
 
     @property
     def is_loading(self) -> bool:
@@ -44,7 +44,7 @@ class GraphFacts:
 
     @property
     def is_canceled(self) -> bool:
-        """Whether it was canceled: then its tasks are not told anything any more."""
+        """Whether it was canceled: then nothing is propagated between its tasks any more."""
         return self.record.canceled_ms is not None
 
     @property
@@ -53,9 +53,9 @@ class GraphFacts:
         return self.replay.gap is None and not self.is_loading and self.is_canceled != (self.replay.state in _CANCELED)
 
     @property
-    def may_hide(self) -> bool:
+    def may_have_loading_tasks(self) -> bool:
         """Whether an extension of it is being loaded or dropped."""
-        return not _HIDING.isdisjoint(self.notes)
+        return not _LOADING.isdisjoint(self.continuations)
 
     def counts(self, task: TaskRow) -> bool:
         """Whether a task of it counts: not while it is still being loaded."""
@@ -68,7 +68,7 @@ class TaskFacts:
 
     edges: Mapping[int, Edges]
     handlers: Mapping[int, Handlers]
-    tellings: Mapping[int, OpenTelling]
+    continuations: Mapping[int, tuple[int, State | None]]  # how many are open, and the state that they propagate
     limited: Mapping[str, bool]  # whether each pool that was ever described has a capacity
     is_entering: bool  # the next pass has yet to mark the tasks of a pool that got a capacity
 
@@ -78,9 +78,9 @@ def graph_facts(repo: Repo, records: Sequence[GraphRecord]) -> dict[int, GraphFa
     if not records:
         return {}
     ids = [one.id for one in records]
-    replays, notes = replay_graphs(repo, ids), repo.doctor.continuations(min(ids), max(ids))
+    events, continuations = replays(repo, ids, of_tasks=False), repo.doctor.graph_continuations(min(ids), max(ids))
     extras = repo.doctor.extras(ids, GROWN)
-    return {one.id: GraphFacts(one, extras[one.id], replays[one.id], notes.get(one.id, {})) for one in records}
+    return {one.id: GraphFacts(one, extras[one.id], events[one.id], continuations.get(one.id, {})) for one in records}
 
 
 def task_facts(repo: Repo, tasks: Sequence[TaskRow], graphs: Mapping[int, GraphFacts]) -> TaskFacts:
@@ -89,7 +89,7 @@ def task_facts(repo: Repo, tasks: Sequence[TaskRow], graphs: Mapping[int, GraphF
     return TaskFacts(
         _count_edges(repo, [task.id for task in tasks if graphs[task.graph_id].counts(task)]),
         _count_handlers(repo, {task.id: task.round for task in failed}),
-        {row.task: row for row in repo.doctor.open_tellings([task.id for task in tasks], PROPAGATE)},
+        repo.doctor.open_continuations([task.id for task in tasks], PROPAGATE),
         {pool.name: pool.from_bots or pool.capacity is not None for pool in repo.admission.pools()},
         repo.doctor.is_dirty(UNENTERED),
     )
@@ -97,16 +97,16 @@ def task_facts(repo: Repo, tasks: Sequence[TaskRow], graphs: Mapping[int, GraphF
 
 def _count_edges(repo: Repo, ids: Collection[int]) -> dict[int, Edges]:
     counts: dict[int, dict[EdgeState, int]] = {id: dict.fromkeys(EdgeState, 0) for id in ids}
-    for row in repo.doctor.edge_counts(ids, PROPAGATE):
-        counts[row.task][known(row.on, row.state)] += row.edges
+    for task, on, state, edges in repo.doctor.edge_counts(ids, PROPAGATE):
+        counts[task][known(on, state)] += edges
     return {id: Edges(*each.values()) for id, each in counts.items()}
 
 
 def _count_handlers(repo: Repo, rounds: Mapping[int, int]) -> dict[int, Handlers]:
     found = dict.fromkeys(rounds, Handlers())
-    for row in repo.doctor.handler_counts(list(rounds), PROPAGATE):
-        adds, had = counted(Handler(row.state, row.handled_round), rounds[row.task]), found[row.task]
-        found[row.task] = Handlers(had.ran + adds.ran * row.handlers, had.hoped + adds.hoped * row.handlers)
+    for task, handler, count in repo.doctor.handler_counts(list(rounds), PROPAGATE):
+        adds, had = counted(handler, rounds[task]), found[task]
+        found[task] = Handlers(had.ran + adds.ran * count, had.hoped + adds.hoped * count)
     return found
 
 
@@ -115,7 +115,7 @@ def _count_handlers(repo: Repo, rounds: Mapping[int, int]) -> dict[int, Handlers
 
 def recount_task(task: TaskRow, facts: TaskFacts, graph: GraphFacts, now: Millis) -> TaskRow:
     """Give a task with all of its counts as they should be."""
-    edges, handlers, telling = _edges(task, facts, graph), _handlers(task, facts), facts.tellings.get(task.id)
+    edges, handlers = _edges(task, facts, graph), _handlers(task, facts)
     return task._replace(
         awaited=edges.awaited,
         met=edges.met,
@@ -123,7 +123,7 @@ def recount_task(task: TaskRow, facts: TaskFacts, graph: GraphFacts, now: Millis
         impossible=edges.impossible,
         handlers_ran=handlers.ran,
         handlers_open=handlers.hoped,
-        open_continuations=0 if telling is None else telling.notes,
+        open_continuations=facts.continuations.get(task.id, (0, None))[0],
         needs_admission=_needs_admission(task, facts),
         due_ms=_due_ms(task, now),
     )
@@ -150,13 +150,12 @@ def _edges(task: TaskRow, facts: TaskFacts, graph: GraphFacts) -> Edges:
 
 
 def _handlers(task: TaskRow, facts: TaskFacts) -> Handlers:
-    """Count the handlers of a task; a failure that dependents are still being told of has one more that may run."""
-    handlers, telling = facts.handlers.get(task.id), facts.tellings.get(task.id)
+    """Count the handlers of a task. A failure that is still being propagated has one more that may run."""
+    handlers = facts.handlers.get(task.id)
     if handlers is None:
         return Handlers(task.handlers_ran, task.handlers_open)
-    if telling is not None and telling.target in UNSUCCESSFUL:
-        return Handlers(handlers.ran, handlers.hoped + 1)
-    return handlers
+    _, propagated = facts.continuations.get(task.id, (0, None))
+    return Handlers(handlers.ran, handlers.hoped + (propagated in UNSUCCESSFUL))
 
 
 def _needs_admission(task: TaskRow, facts: TaskFacts) -> int:
@@ -226,9 +225,9 @@ class GraphCounts(NamedTuple):
 
 def recount_graph(graph: GraphFacts, tasks: GraphSum) -> GraphCounts:
     """Give the counts of a graph as they should be."""
-    record, told = graph.record, graph.extras.events_published
+    record, published = graph.record, graph.extras.events_published
     # A continuation counts as active: it is about to move something.
-    tally = Tally(tasks.active + sum(graph.notes.values()), tasks.behind, tasks.unhandled)
+    tally = Tally(tasks.active + sum(graph.continuations.values()), tasks.behind, tasks.unhandled)
     newest = max(tasks.newest, graph.replay.newest)
     return GraphCounts(
         str(record.state if graph.is_loading or graph.is_cancel_disputed else verdict(tally, graph.is_canceled)),
@@ -236,20 +235,14 @@ def recount_graph(graph: GraphFacts, tasks: GraphSum) -> GraphCounts:
         tally.behind,
         tally.unhandled,
         newest,
-        told if 0 <= told <= newest else 0,  # rather publish an event twice than never
-        record.extensions if graph.is_loading else graph.extras.extensions + graph.notes.get(LOAD, 0),
+        published if 0 <= published <= newest else 0,  # rather publish an event twice than never
+        record.extensions if graph.is_loading else graph.extras.extensions + graph.continuations.get(LOAD, 0),
     )
 
 
 def graph_differences(graph: GraphFacts, wanted: GraphCounts) -> Iterator[Finding]:
     """Report the counts of a graph that are wrong."""
     record, tally = graph.record, graph.record.tally
-    counts = (
-        tally.active,
-        tally.behind,
-        tally.unhandled,
-        record.events,
-        graph.extras.events_published,
-        record.extensions,
-    )
-    return differences(GRAPH, record.id, GraphCounts._fields, (str(record.state), *counts), wanted)
+    counts = (str(record.state), tally.active, tally.behind, tally.unhandled, record.events)
+    stored = (*counts, graph.extras.events_published, record.extensions)
+    return differences(GRAPH, record.id, GraphCounts._fields, stored, wanted)

@@ -5,9 +5,9 @@ audit row for each count in the same transaction. Then it asks the gates of the 
 have missed their turn. A second repair changes nothing.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from taskyard.core.states import Signal, sources
 from taskyard.lifecycle import subgraph
@@ -37,39 +37,35 @@ _ADMISSIBLE: Final = sources(Signal.ADMIT)
 
 #: Carries out one transaction.
 Transact: TypeAlias = Callable[[Callable[[Transaction], None]], None]
+Subject = TypeVar("Subject")
 
 
 def repair(transact: Transact, findings: Iterable[Finding], actor: str = "") -> int:
     """Repair what can be repaired; return the number of those findings."""
-    transact = _from_stored_rows(transact)
+
+    def run(step: Callable[[Transaction, Subject, str], None], subject: Subject) -> None:
+        def act(transaction: Transaction) -> None:
+            transaction.repo.cache.bypass()  # the cached rows may be right where the stored ones are wrong
+            step(transaction, subject, actor)
+
+        transact(act)
+
     mendable = [one for one in findings if one.mendable]
     tasks = {int(one.subject) for one in mendable if one.kind == finding.TASK}
     graphs = {int(one.subject) for one in mendable if one.kind == finding.GRAPH}
+    others = [one for one in mendable if one.kind not in {finding.TASK, finding.GRAPH}]
     # First the tasks, then the graphs, which sum them up. Moves come last, when all counts are right.
     for page in _pages(tasks):
-        transact(lambda transaction, page=page: _repair_tasks(transaction, page, actor))  # type: ignore[misc]
+        run(_repair_tasks, page)
     for graph in sorted(graphs):
-        transact(lambda transaction, graph=graph: _repair_graph(transaction, graph, actor))  # type: ignore[misc]
+        run(_repair_graph, graph)
     for page in _pages(tasks):
-        transact(lambda transaction, page=page: _ask_gates(transaction, page, actor))  # type: ignore[misc]
+        run(_ask_gates, page)
     for page in _pages(graphs):
-        transact(lambda transaction, page=page: _tell_parents(transaction, page, actor))  # type: ignore[misc]
-    if any(one.kind not in {finding.TASK, finding.GRAPH} for one in mendable):
-        transact(lambda transaction: _repair_fleet(transaction, mendable, actor))
+        run(_end_parents, page)
+    if others:
+        run(_repair_fleet, others)
     return len(mendable)
-
-
-def _from_stored_rows(transact: Transact) -> Transact:
-    """Read stored rows and not the row cache: the cache may be right where the database is wrong."""
-
-    def carry_out(act: Callable[[Transaction], None]) -> None:
-        def distrusting(transaction: Transaction) -> None:
-            transaction.repo.cache.bypass()
-            act(transaction)
-
-        transact(distrusting)
-
-    return carry_out
 
 
 def _pages(ids: Iterable[int]) -> Iterator[Sequence[int]]:
@@ -145,8 +141,8 @@ def _write_graph(transaction: Transaction, graph: GraphFacts, wanted: GraphCount
     transaction.repo.doctor.repair_graphs([(id, *wanted, moved_ms)])
 
 
-def _tell_parents(transaction: Transaction, graphs: Sequence[int], actor: str) -> None:
-    """Tell tasks of the graphs inside them that settled unnoticed while their counts were wrong."""
+def _end_parents(transaction: Transaction, graphs: Sequence[int], actor: str) -> None:
+    """End the tasks whose inner graph settled unnoticed while its counts were wrong."""
     for graph in transaction.repo.graphs.peek(transaction.repo.doctor.settled_inner(graphs)):
         subgraph.end_parent(transaction, graph)
         _audit(transaction, [settled_unnoticed(graph.id)], actor)
@@ -163,29 +159,22 @@ def _repair_fleet(transaction: Transaction, findings: Sequence[Finding], actor: 
     repo.bots.read(sorted({str(one.subject) for one in findings if one.kind == finding.BOT}))
     transaction.lock_tasks(sorted({int(one.subject) for one in findings if one.kind == finding.HOLD}))
     still = [one for one in fleet.counts(repo) if one.mendable and (one.kind, one.subject) in wanted]
-    of = {kind: [one for one in still if one.kind == kind] for kind, _ in wanted}
-    repo.admission.delete_holds([int(one.subject) for one in of.get(finding.HOLD, ())])
-    repo.doctor.repair_bot_queues([(one.subject, one.stored) for one in of.get(finding.BOT_QUEUE, ())])
-    _repair_bots(transaction, {str(one.subject) for one in of.get(finding.BOT, ())})
-    _repair_queues(transaction, {int(one.subject) for one in of.get(finding.QUEUE, ())})
+    of: dict[str, list[Finding]] = defaultdict(list)
+    for one in still:
+        of[one.kind].append(one)
+    repo.admission.delete_holds([int(one.subject) for one in of[finding.HOLD]])
+    repo.doctor.repair_bot_queues([(one.subject, one.stored) for one in of[finding.BOT_QUEUE]])
+    if finding.BOT in of:
+        ids = {one.subject for one in of[finding.BOT]}
+        repo.doctor.repair_bots([fleet.recount_bot(bot)[:4] for bot in fleet.bots(repo) if bot.id in ids])
+        transaction.mark_dirty(None)
+    if finding.QUEUE in of:
+        ids = {one.subject for one in of[finding.QUEUE]}
+        repo.doctor.repair_queues([fleet.queue_row(queue) for queue in repo.queues.after(0) if queue.id in ids])
+        transaction.registry.forget()  # other servers learn of it when they are restarted
     if finding.SERVICE in of:
         repo.queues.add([], repo.doctor.queue_counts()[2])
     _audit(transaction, still, actor)
-
-
-def _repair_bots(transaction: Transaction, ids: set[str]) -> None:
-    wanted = [fleet.recount_bot(bot) for bot in fleet.bots(transaction.repo) if bot.id in ids] if ids else []
-    if wanted:
-        transaction.repo.doctor.repair_bots([bot[:4] for bot in wanted])
-        transaction.mark_dirty(None)
-
-
-def _repair_queues(transaction: Transaction, ids: set[int]) -> None:
-    """Write what follows from the dimensions of queues. Other servers learn of it when they are restarted."""
-    if ids:
-        rows = [fleet.queue_row(queue) for queue in transaction.repo.queues.after(0) if queue.id in ids]
-        transaction.repo.doctor.repair_queues(rows)
-        transaction.registry.forget()
 
 
 def _audit(transaction: Transaction, findings: Iterable[Finding], actor: str) -> None:

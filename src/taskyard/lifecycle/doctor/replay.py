@@ -60,19 +60,11 @@ class Replay:
             self.ends[self.attempt] = event.signal
 
 
-def replay_tasks(repo: Repo, ids: Collection[int]) -> dict[int, Replay]:
-    """Replay the events of tasks."""
-    return _replay(repo, {id: Replay(BORN) for id in ids}, of_tasks=True)
-
-
-def replay_graphs(repo: Repo, ids: Collection[int]) -> dict[int, Replay]:
-    """Replay the events of graphs."""
-    return _replay(repo, {id: Replay(None) for id in ids}, of_tasks=False)
-
-
-def _replay(repo: Repo, found: dict[int, Replay], of_tasks: bool) -> dict[int, Replay]:
+def replays(repo: Repo, ids: Collection[int], of_tasks: bool) -> dict[int, Replay]:
+    """Replay the events of tasks, or of graphs."""
+    found = {id: Replay(BORN if of_tasks else None) for id in ids}
     subject, number = -1, 0
-    while found and (page := repo.doctor.events(list(found), subject, number, EVENTS_MAX)):
+    while ids and (page := repo.doctor.events(ids, subject, number, EVENTS_MAX)):
         for event in page:
             found[event.subject].add(event, of_tasks)
         subject, number = page[-1].subject, page[-1].number

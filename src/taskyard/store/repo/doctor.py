@@ -5,10 +5,10 @@ Rows come as they are stored, damaged ones too. `lifecycle/doctor` compares them
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
+from taskyard.core.graph.state import Handler
 from taskyard.core.states import On, State
 from taskyard.store.queries import Row, Session
 from taskyard.store.repo.bots import QueueRow, decode_dimensions
@@ -71,14 +71,6 @@ class CheckedAttempt(NamedTuple):
     signal: str | None
 
 
-class StoredDefinition(NamedTuple):
-    """The definition of a task, as text."""
-
-    id: int
-    graph_id: int
-    definition: str
-
-
 class GraphExtras(NamedTuple):
     """What is stored about a graph beside its record."""
 
@@ -97,35 +89,6 @@ class CheckedBot(NamedTuple):
     newest: str | None  # the key of its newest event
     left: str | None  # the kind of the last event that says whether it is terminated
     missed: str | None  # the kind of the last event that says whether it is missing
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeCount:
-    """How many in-edges of a task know their prerequisites in one state."""
-
-    task: int
-    on: On
-    state: State
-    edges: int
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerCount:
-    """How many handlers of a task are in one state and ran for one round."""
-
-    task: int
-    state: State
-    handled_round: int | None
-    handlers: int
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTelling:
-    """How many continuations of a task are open, and the state of which the latest tells its dependents."""
-
-    task: int
-    notes: int
-    target: State | None  # None: its dependents know everything
 
 
 class DoctorRepo:
@@ -155,36 +118,39 @@ class DoctorRepo:
         """Read tasks in the order of their ids, and lock them until this transaction ends."""
         return [TaskRow(*row) for row in self._session.fetch("check_tasks_locked", ids)] if ids else []
 
-    def definitions(self, ids: Collection[int]) -> dict[int, StoredDefinition]:
-        """Read the definitions of tasks."""
+    def definitions(self, ids: Collection[int]) -> dict[int, tuple[int, str]]:
+        """Read the definitions of tasks, as text, and the graphs that they say they belong to: graph, definition."""
         found = self._session.fetch("check_definitions", ids) if ids else []
-        return {row[0]: StoredDefinition(*row) for row in found}
+        return {row[0]: (row[1], row[2]) for row in found}
 
     def is_dirty(self, task: int) -> bool:
         """Tell whether the next admission pass has to look at a task."""
         return bool(self._session.fetch("check_dirty", task))
 
-    def continuations(self, first: int, last: int) -> dict[int, dict[str, int]]:
+    def graph_continuations(self, first: int, last: int) -> dict[int, dict[str, int]]:
         """Count the open continuations of a range of graphs, by kind."""
         found: dict[int, dict[str, int]] = defaultdict(dict)
-        for graph, kind, count in self._session.fetch("check_continuations", first, last):
+        for graph, kind, count in self._session.fetch("check_graph_continuations", first, last):
             found[graph][kind] = count
         return found
 
-    def edge_counts(self, ids: Collection[int], tell: str) -> list[EdgeCount]:
-        """Count the in-edges of tasks by what they know; continuations of the kind `tell` have yet to tell some."""
-        found = self._session.fetch("check_edges", ids, tell) if ids else []
-        return [EdgeCount(row[0], _ONS[row[1]], _STATES[row[2]], row[3]) for row in found]
+    def edge_counts(self, ids: Collection[int], propagate: str) -> list[tuple[int, On, State, int]]:
+        """Count in-edges by the state of the prerequisite that they know: task, end, state, count.
 
-    def handler_counts(self, ids: Collection[int], tell: str) -> list[HandlerCount]:
-        """Count the handlers of failed tasks that know of the failure."""
-        found = self._session.fetch("check_handlers", ids, str(On.SUCCESS), tell) if ids else []
-        return [HandlerCount(row[0], _STATES[row[1]], row[2], row[3]) for row in found]
+        Continuations of the kind `propagate` have yet to tell some of them a later state.
+        """
+        found = self._session.fetch("check_edges", ids, propagate) if ids else []
+        return [(row[0], _ONS[row[1]], _STATES[row[2]], row[3]) for row in found]
 
-    def open_tellings(self, ids: Collection[int], tell: str) -> list[OpenTelling]:
-        """Count the open continuations of tasks; those of the kind `tell` are for dependents."""
-        found = self._session.fetch("check_telling", ids, tell) if ids else []
-        return [OpenTelling(row[0], row[1], _STATES.get(row[2])) for row in found]
+    def handler_counts(self, ids: Collection[int], propagate: str) -> list[tuple[int, Handler, int]]:
+        """Count the handlers of failed tasks that know of the failure: task, handler, count of those that are alike."""
+        found = self._session.fetch("check_handlers", ids, str(On.SUCCESS), propagate) if ids else []
+        return [(row[0], Handler(_STATES[row[1]], row[2]), row[3]) for row in found]
+
+    def open_continuations(self, ids: Collection[int], propagate: str) -> dict[int, tuple[int, State | None]]:
+        """Count the open continuations of tasks, and give the state that the latest propagates, if any does."""
+        found = self._session.fetch("check_task_continuations", ids, propagate) if ids else []
+        return {row[0]: (row[1], _STATES.get(row[2])) for row in found}
 
     def attempts(self, ids: Collection[int], task: int, number: int, count: int) -> list[CheckedAttempt]:
         """Read the attempts of tasks, in pages by task and number."""
@@ -252,7 +218,7 @@ class DoctorRepo:
         self._session.update_all("repair_tasks", list(map(_REPAIRED, rows)))
 
     def repair_graphs(self, rows: Sequence[Row]) -> None:
-        """Write the recounted counts of graphs: id, state, three counts, events, told, extensions, when they moved."""
+        """Write the recounted counts of graphs: id, state, three counts, events, published, extensions, now or None."""
         self._session.execute_many("repair_graphs", rows)
 
     def repair_bots(self, rows: Sequence[Row]) -> None:

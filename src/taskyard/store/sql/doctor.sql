@@ -27,29 +27,29 @@ SELECT id, graph_id, definition FROM task_definition WHERE id IN (:ids);
 -- check_dirty(task_id: int): whether the next pass has to look at this.
 SELECT id FROM admission_dirty WHERE task_id = :task_id LIMIT 1;
 
--- check_continuations(first: int, last: int): how many continuations of each kind are open for graphs.
+-- check_graph_continuations(first: int, last: int): how many continuations of each kind are open for graphs.
 SELECT graph_id, kind, COUNT(*) FROM continuation WHERE graph_id >= :first AND graph_id <= :last GROUP BY graph_id, kind;
 
--- check_edges(ids: ints, tell: text): how many in-edges of tasks know their prerequisites in which state; an open continuation has not told its dependents yet.
+-- check_edges(ids: ints, propagate: text): how many in-edges of tasks know their prerequisites in which state; an open continuation has not told its dependents yet.
 SELECT e.dependent_id, e.on_end,
-       COALESCE((SELECT n.source FROM continuation n WHERE n.task_id = e.prerequisite_id AND n.kind = :tell
+       COALESCE((SELECT n.source FROM continuation n WHERE n.task_id = e.prerequisite_id AND n.kind = :propagate
                     AND n.cursor <= e.dependent_id ORDER BY n.id LIMIT 1), p.state), COUNT(*)
   FROM edge e JOIN task p ON p.id = e.prerequisite_id WHERE e.dependent_id IN (:ids) GROUP BY 1, 2, 3;
 
--- check_handlers(ids: ints, success: text, tell: text): how many handlers of failed tasks know of the failure, by the state that is counted for them, and round.
+-- check_handlers(ids: ints, success: text, propagate: text): how many handlers of failed tasks know of the failure, by the state that is counted for them, and round.
 SELECT h.prerequisite_id,
-       COALESCE((SELECT n.source FROM continuation n WHERE n.task_id = h.dependent_id AND n.kind <> :tell
+       COALESCE((SELECT n.source FROM continuation n WHERE n.task_id = h.dependent_id AND n.kind <> :propagate
                     AND n.cursor <= h.prerequisite_id ORDER BY n.id LIMIT 1), d.state), h.handled_round, COUNT(*)
   FROM (SELECT prerequisite_id, dependent_id, MAX(handled_round) AS handled_round FROM edge
          WHERE prerequisite_id IN (:ids) AND on_end <> :success GROUP BY prerequisite_id, dependent_id) h
        JOIN task d ON d.id = h.dependent_id
- WHERE NOT EXISTS (SELECT 1 FROM continuation n WHERE n.task_id = h.prerequisite_id AND n.kind = :tell
+ WHERE NOT EXISTS (SELECT 1 FROM continuation n WHERE n.task_id = h.prerequisite_id AND n.kind = :propagate
                       AND n.cursor <= h.dependent_id)
  GROUP BY 1, 2, 3;
 
--- check_telling(ids: ints, tell: text): how many continuations of tasks are open, and the state of which the latest tells the dependents.
+-- check_task_continuations(ids: ints, propagate: text): how many continuations of tasks are open, and the state of which the latest tells the dependents.
 SELECT c.task_id, c.notes, n.target
-  FROM (SELECT task_id, COUNT(*) AS notes, MAX(CASE WHEN kind = :tell THEN id END) AS latest FROM continuation
+  FROM (SELECT task_id, COUNT(*) AS notes, MAX(CASE WHEN kind = :propagate THEN id END) AS latest FROM continuation
          WHERE task_id IN (:ids) GROUP BY task_id) c LEFT JOIN continuation n ON n.id = c.latest;
 
 -- check_attempts(ids: ints, task_id: int, number: int, count: int): the attempts of tasks, in pages.
