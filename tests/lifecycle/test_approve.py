@@ -111,10 +111,10 @@ def test_too_early_is_refused_and_says_why(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(), ask=asking("a")))
     early = decide(yard, labels["ask"])
     assert isinstance(early, Refusal)
-    assert early.text.endswith("it is unscheduled (prerequisite), so nobody was asked yet")
+    assert early.text.endswith("it is unscheduled (prerequisite), so nobody has been asked yet")
     other = decide(yard, labels["a"])
     assert isinstance(other, Refusal)
-    assert other.text.endswith("it is no approval but a command, about which nobody decides")
+    assert other.text.endswith("it is no approval but a command, and is not decided by people")
     assert isinstance(decide(yard, 8), Refusal)
 
 
@@ -124,7 +124,7 @@ def test_canceled_it_ends_at_once_and_nobody_can_decide_any_more(yard: Grounds) 
     assert yard.story(labels["ask"])[-2:] == ["stopping", "canceled"]
     late = decide(yard, labels["ask"])
     assert isinstance(late, Refusal)
-    assert late.text.endswith("it is canceled (asked), and nobody has decided")
+    assert late.text.endswith("it is canceled (asked), and was not decided")
     sound(yard)
     other = asked(yard)
     yard.cancel(graph=other.graph)

@@ -71,7 +71,7 @@ def test_no_body_is_a_yes_and_everything_wrong_with_one_is_told(place: Yard) -> 
 def test_too_early_and_no_approval_are_conflicts_and_nobody_is_not_found(place: Yard) -> None:
     made = place.submit(graph(a=task(), ask=asking("a")))
     early = place.ask("POST", f"/api/v1/tasks/{made.tasks['ask']}/approve")
-    assert (early.status, early.json["detail"].endswith("so nobody was asked yet")) == (409, True)
+    assert (early.status, early.json["detail"].endswith("so nobody has been asked yet")) == (409, True)
     assert place.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/approve").status == 409
     assert place.ask("POST", f"/api/v1/tasks/{UNKNOWN}/approve").status == 404
 

@@ -1,5 +1,5 @@
-"""The life cycle: one room per step, each of which looks, thinks and does.
+"""The life cycle of tasks: one module for each step. Each reads facts, decides with `core`, and writes the result.
 
-A room takes the commands that arrived together and gives an outcome for each. Rooms never use each other: they meet in
-the corridor (`moves.py`), which carries moves, tells dependents and keeps the graph's counts.
+A step takes the commands that arrived together and returns an outcome for each. Steps do not call each other: they meet
+in `Transaction`, which applies transitions, propagates them to dependents and keeps the counts of the graphs.
 """

@@ -1,7 +1,7 @@
-"""The room where people decide: an approval that waits for them is granted or denied, once.
+"""Grant or deny approvals. Each is decided once.
 
-Whoever comes too early hears what it waits for, whoever comes too late what was decided, by whom and when; neither
-changes anything.
+A decision that comes too early is refused with what the approval waits for; one that comes too late with what was
+decided, by whom and when.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from taskyard.lifecycle.commands import Approve, Code, Done, Refusal
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.rows import TaskRecord
 
-#: What the audit calls it.
+#: The audit actions.
 APPROVE: Final = "approve"
 DENY: Final = "deny"
-#: Where an approval waits for a person.
+#: The states in which an approval waits for a person.
 _ASKING: Final = LEASED - STOPPED
 _DECISION: Final = msgspec.json.Decoder(Decision)
 
 
 def approve(transaction: Transaction, commands: Sequence[Approve]) -> list[Done | Refusal]:
-    """Decide about approvals as people say."""
+    """Decide approvals."""
     transaction.lock_tasks({one.task for one in commands})
     return [_approve(transaction, one) for one in commands]
 
@@ -47,18 +47,18 @@ def _approve(transaction: Transaction, one: Approve) -> Done | Refusal:
 
 def _why_not(transaction: Transaction, task: TaskRecord) -> str:
     if task.kind != Kind.APPROVAL.text:
-        return f"it is no approval but a {task.kind}, about which nobody decides"
+        return f"it is no approval but a {task.kind}, and is not decided by people"
     if task.state not in ENDED:
-        return f"it is {task.state} ({task.reason}), so nobody was asked yet"
-    told = transaction.repo.read.last_results([task.id]).get(task.id)
-    if told is None:
-        return f"it is {task.state} ({task.reason}), and nobody has decided"
-    return _said(_DECISION.decode(told))
+        return f"it is {task.state} ({task.reason}), so nobody has been asked yet"
+    result = transaction.repo.read.last_results([task.id]).get(task.id)
+    if result is None:
+        return f"it is {task.state} ({task.reason}), and was not decided"
+    return _decided_text(_DECISION.decode(result))
 
 
-def _said(decision: Decision) -> str:
+def _decided_text(decision: Decision) -> str:
     word = "approved" if decision.approved else "denied"
     at = moment_text(decision.at_ms)
     if decision.timed_out:
         return f"nobody answered in time, so it was {word} at {at}"
-    return f"it was {word} by {decision.by or 'somebody'} at {at}"
+    return f"it was {word} by {decision.by or 'a person'} at {at}"

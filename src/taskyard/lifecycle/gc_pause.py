@@ -1,7 +1,7 @@
-"""Keeping the garbage collector still: while a transaction is open, and while many objects are made that all stay.
+"""Pause the garbage collector while a transaction is open, and while many objects are made that all stay.
 
-Beside a graph of 100 000 tasks a collection takes 50 ms and more, half of what a transaction may take; and at objects
-that were only just made and stay, it would look in vain.
+With a graph of 100 000 tasks in memory a collection takes 50 ms or more, half of what a transaction may take; and it
+frees none of the objects that were just made.
 """
 
 import gc
@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from threading import Lock
 
 _lock = Lock()
-_wishes = 0
+_pauses = 0
 _was_on = False
 
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Collect no garbage meanwhile; any number of threads may want that."""
+    """Pause the garbage collector; any number of threads may do so at once."""
     _begin()
     try:
         yield
@@ -25,17 +25,17 @@ def gc_paused() -> Iterator[None]:
 
 
 def _begin() -> None:
-    global _wishes, _was_on  # noqa: PLW0603 - there is one collector
+    global _pauses, _was_on  # noqa: PLW0603 - there is one collector
     with _lock:
-        if _wishes == 0:
+        if _pauses == 0:
             _was_on = gc.isenabled()
             gc.disable()
-        _wishes += 1
+        _pauses += 1
 
 
 def _end() -> None:
-    global _wishes  # noqa: PLW0603 - there is one collector
+    global _pauses  # noqa: PLW0603 - there is one collector
     with _lock:
-        _wishes -= 1
-        if _wishes == 0 and _was_on:
+        _pauses -= 1
+        if _pauses == 0 and _was_on:
             gc.enable()

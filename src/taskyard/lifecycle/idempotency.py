@@ -1,6 +1,6 @@
-"""The first answer to a key: whoever repeats a command gets it again, and nothing is done twice.
+"""Idempotency keys: a command that is repeated with the same key gets the first answer, and is not carried out twice.
 
-Another command under the same key is refused. A refusal is an answer too; that something is too far away is not.
+Another command with the same key is refused. A refusal is an answer, too; `NeedsSearch` is not.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,21 +16,21 @@ from taskyard.lifecycle.submit import Extension, GraphChanged, NewGraph, Submitt
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.connection import Repo
 
-#: What can be remembered.
+#: What can be stored as an answer.
 Answer: TypeAlias = Done | Refusal | BulkOutcome
 
 
 class Keyed(Protocol):
-    """A command that may carry a key; it is a dataclass."""
+    """A command that may have an idempotency key."""
 
     @property
     def key(self) -> str:
-        """What its sender calls it; empty if it is never repeated."""
+        """The idempotency key; empty if there is none."""
 
 
 Command = TypeVar("Command", bound=Keyed)
 Change = TypeVar("Change")
-#: Stands for an answer that is made anew for each repeat.
+#: Stored in place of an answer that is computed again for each repeat.
 _CHANGED: Final = BulkOutcome(0, 0)
 
 _TYPES: Final[dict[str, type[Answer]]] = {one.__name__: one for one in (Done, Refusal, BulkOutcome)}
@@ -41,18 +41,18 @@ def carry_out_keyed(
     commands: Sequence[Command],
     carry_out: Callable[[Transaction, Sequence[Command]], Sequence[Answer | NeedsSearch]],
 ) -> list[Answer | NeedsSearch]:
-    """Carry out commands, each key once; answer repeats as the first was answered."""
+    """Carry out commands, each key once; a repeat gets the first answer."""
     known = transaction.repo.events.answers({one.key for one in commands if one.key})
     asked = {key: digest for key, (digest, _) in known.items()}
-    news = []
+    new = []
     for place, one in enumerate(commands):
         if not one.key or one.key not in asked:
-            news.append(place)
+            new.append(place)
             asked[one.key] = _digest(one)
-    outcomes = dict(zip(news, carry_out(transaction, [commands[place] for place in news]), strict=True))
+    outcomes = dict(zip(new, carry_out(transaction, [commands[place] for place in new]), strict=True))
     first = {commands[place].key: outcome for place, outcome in outcomes.items()}
-    said = {key: outcome for key, outcome in first.items() if key and not isinstance(outcome, NeedsSearch)}
-    _remember(transaction, {key: (asked[key], outcome) for key, outcome in said.items()})
+    answers = {key: outcome for key, outcome in first.items() if key and not isinstance(outcome, NeedsSearch)}
+    _remember(transaction, {key: (asked[key], outcome) for key, outcome in answers.items()})
     first |= {key: decoded(answer) for key, (_, answer) in known.items()}
     return [
         outcomes[place] if place in outcomes else _repeated(one, asked[one.key], first[one.key])
@@ -63,22 +63,22 @@ def carry_out_keyed(
 def run_once(
     transaction: Transaction,
     key: str,
-    said: object,
+    request: object,
     act: Callable[[Transaction], Change],
     again: Callable[[Transaction], Change],
 ) -> Change | Refusal:
-    """Change something under a key, which may be empty; for a repeat change nothing, and answer by `again`.
+    """Carry out `act` once for a key, which may be empty; a repeat gets the answer of `again`, or the first refusal.
 
-    `said` is what was asked for: something else under the same key is refused. A refusal is given again.
+    `request` identifies the command: another one with the same key is refused.
     """
     if not key:
         return act(transaction)
-    digest = sha256(msgspec.json.encode(said)).hexdigest()
+    digest = sha256(msgspec.json.encode(request)).hexdigest()
     known = transaction.repo.events.answers([key]).get(key)
     if known is not None:
         first = decoded(known[1])
         if known[0] != digest:
-            return Refusal(Code.CONFLICT, f"the key {key} was used for something else: take a new one")
+            return Refusal(Code.CONFLICT, f"the key {key} was used for another command: use a new one")
         return first if isinstance(first, Refusal) else again(transaction)
     answer = act(transaction)
     _remember(transaction, {key: (digest, answer if isinstance(answer, Refusal) else _CHANGED)})
@@ -86,12 +86,12 @@ def run_once(
 
 
 def encoded(outcome: Answer) -> str:
-    """Write an answer down."""
+    """Write an answer as JSON."""
     return msgspec.json.encode((type(outcome).__name__, outcome)).decode()
 
 
 def decoded(text: str) -> Answer:
-    """Read an answer."""
+    """Read an answer from JSON."""
     name, fields = msgspec.json.decode(text, type=tuple[str, msgspec.Raw])
     outcome: Answer = msgspec.json.decode(fields, type=_TYPES[name])
     return outcome
@@ -100,7 +100,7 @@ def decoded(text: str) -> Answer:
 def _repeated(one: Keyed, asked: str, first: Answer | NeedsSearch) -> Answer | NeedsSearch:
     if asked == _digest(one):
         return first
-    return Refusal(Code.CONFLICT, f"the key {one.key} was used for something else: take a new one")
+    return Refusal(Code.CONFLICT, f"the key {one.key} was used for another command: use a new one")
 
 
 def _remember(transaction: Transaction, answers: dict[str, tuple[str, Answer]]) -> None:
@@ -112,21 +112,20 @@ def _digest(one: Any) -> str:
     return sha256(msgspec.json.encode((type(one).__name__, one))).hexdigest()
 
 
-# Submissions under a key: whoever submits the same body with the same key again gets the graph it got before.
-#
-# The key is the caller's own; it stands for the graph's id where the caller has not chosen one.
+# Submissions with a key: the same body with the same key gets the same graph. The caller chooses the key; it stands for
+# the id of the graph if the caller has not chosen one.
 
 
-#: Is told in which pools something is going to run, and raises if that may not be.
+#: Gets the pools in which tasks are going to run, and raises if the sender may not use them.
 CheckPools = Callable[[frozenset[str]], None]
 
 
 def allow_any_pool(_: frozenset[str]) -> None:
-    """Let the sender submit into any pool: the engine itself asks nobody for rights."""
+    """Allow every pool: the engine itself checks no rights."""
 
 
 class Submitter(NamedTuple):
-    """Who submits something: as the audit names them, whose tasks these are, and where they may run."""
+    """Who submits a graph: the name in the audit, the owner of the tasks, and the check of pools."""
 
     actor: str
     submitter: str
@@ -135,7 +134,7 @@ class Submitter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyedSubmission:
-    """A submission, and what its sender calls it; empty if it is never repeated without an id."""
+    """A submission and its idempotency key, if it has one."""
 
     submission: NewGraph
     key: str = ""
@@ -143,7 +142,7 @@ class KeyedSubmission:
 
     @property
     def digest(self) -> str:
-        """What is compared when the key comes again."""
+        """What is compared when the key is used again."""
         digest = digest_under_key(self.submission.definition[5])
         return f"{digest} as {text_of(Key(self.submission.new_tasks.graph_id))}" if self.chosen else digest
 
@@ -175,40 +174,40 @@ def extend_keyed(transaction: Transaction, commands: Sequence[Extension]) -> lis
 
 
 def digest_of_extension(graph: int, body: str) -> str:
-    """Tell an extension from anything else that may have used its key."""
+    """Return the digest of an extension; no other command with the same key has it."""
     return f"extend {text_of(Key(graph))} {body}"
 
 
 def remember_extension(transaction: Transaction, graph: int, key: str, digest: str) -> None:
-    """Keep that a key has extended a graph."""
+    """Store that a key has extended a graph."""
     if key and not transaction.repo.events.answers([key]):
         transaction.repo.events.add_answers([(key, digest, encoded(BulkOutcome(graph, 0)), transaction.now)])
 
 
 def digest_under_key(digest: str) -> str:
-    """Tell a submission from anything else that may have used its key."""
+    """Return the digest of a submission; no other command with the same key has it."""
     return f"submit {digest}"
 
 
 def answer_to_submission(transaction: Transaction, one: KeyedSubmission) -> Submitted | Refusal | None:
-    """Give what was answered to the key of a submission before."""
+    """Return the first answer to the key of a submission; None if the key is new."""
     return answer_to(transaction.repo, one.key, one.digest) if one.key else None
 
 
 def answer_to(repo: Repo, key: str, digest: str) -> Submitted | Refusal | None:
-    """Give what was answered to a key; None if it is new."""
+    """Return the first answer to a key; None if the key is new."""
     known = repo.events.answers([key]).get(key)
     if known is None:
         return None
     first = decoded(known[1])
     if known[0] != digest or not isinstance(first, BulkOutcome):
-        return Refusal(Code.CONFLICT, f"the key {key} was used for something else: take a new one")
+        return Refusal(Code.CONFLICT, f"the key {key} was used for another command: use a new one")
     return Submitted(first.subject, echo=True)
 
 
 def remember_submission(transaction: Transaction, one: KeyedSubmission, answer: Submitted | Refusal) -> None:
-    """Keep which graph a key has made."""
+    """Store which graph a key has created."""
     if one.key and isinstance(answer, Submitted):
         made = encoded(BulkOutcome(answer.graph, len(one.submission.new_tasks.tasks)))
-        # For as long as the graph: whoever repeats a submission may come late.
+        # It is kept as long as the graph: a submission may be repeated late.
         transaction.repo.events.add_answers([(one.key, one.digest, made, None)])

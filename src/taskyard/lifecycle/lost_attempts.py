@@ -1,7 +1,7 @@
-"""Attempts that are lost with their bots, or come back from them: whether they had begun, and what that costs.
+"""Attempts that are lost with their bots, or given back: whether they had begun, and whether that costs a retry.
 
-What had not begun costs nothing when its bot says so. Where only the silence of a bot tells it, or its bot could not
-renew the lease, that is believed twice in a round: a task that kills its bot at once looks just the same.
+An attempt that had not begun costs nothing if its bot says so. If only the silence of the bot suggests it, or the bot
+could not renew the lease, it costs nothing twice in a round: a task that kills its bot at once looks just the same.
 """
 
 from collections.abc import Collection
@@ -15,31 +15,31 @@ from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Transition
 from taskyard.store.rows import TaskRecord
 
-#: Where a task is that a bot has in hand and has not begun.
+#: The reason of a leased task that its bot has not begun.
 _ASSIGNED: Final = Reason.ASSIGNED.text
 _SPARED: Final = sorted(reason.text for reason in SPARED)
 
 
 def free_reason(transaction: Transaction, task: TaskRecord) -> Reason | None:
-    """Say why an attempt that is lost with its bot costs no retry; None if it does."""
+    """Return the reason why an attempt that is lost with its bot costs no retry; None if it costs one."""
     if task.reason != _ASSIGNED:
         return None
     return Reason.RETURNED if has_free_losses_left(transaction, task) else None
 
 
 def costs_nothing(transaction: Transaction, task: TaskRecord, why: Reason) -> bool:
-    """Tell whether an attempt costs no retry that its bot has lost for this reason, as it says itself."""
+    """Tell whether an attempt costs no retry whose bot reports that it was lost for this reason."""
     may_be = why is Reason.UNRENEWED or (why is Reason.RETURNED and task.reason == _ASSIGNED)
     return may_be and has_free_losses_left(transaction, task)
 
 
 def has_free_losses_left(transaction: Transaction, task: TaskRecord) -> bool:
-    """Tell whether one more attempt of a task may cost nothing in this round."""
+    """Tell whether another lost attempt of a task may cost nothing in this round."""
     return transaction.repo.attempts.count_lost(task.id, task.life.round, _SPARED) < SPARED_MAX
 
 
 def transition_of(transaction: Transaction, task: TaskRecord, begun: Collection[Begun] | None) -> Transition | None:
-    """End an attempt whose bot is gone; `begun` is what that bot had begun, if it is known."""
+    """Return the end of an attempt whose bot is gone; `begun` are the attempts that the bot had begun, if known."""
     life, rules, now = task.life, task.rules, transaction.now
     if begun is not None and task.reason == _ASSIGNED and Begun(task.id, life.attempt, task.fence) not in begun:
         return _moved(task, Signal.RETURN, attempt_policy.report(life, rules, life.attempt, Signal.RETURN, now))

@@ -1,9 +1,8 @@
-"""Queues and bots, as a server knows them: a cache of what never changes.
+"""The cache of a server for queues, and for the queues that each bot serves.
 
-A queue, once made, asks for the same dimensions for ever, so it can be remembered. They are numbered in the order of
-their commits, so what is new is what has a higher number. Should a transaction be undone that learned of a queue, all
-is forgotten: what it had seen may never have been. What is known about a bot has a version, and is read again when that
-has changed.
+The dimensions of a queue never change, so it can be cached. Queues are numbered in the order of their commits, so new
+ones have higher numbers. If a transaction that read a new queue is rolled back, the whole cache is cleared: the queue
+may not exist. The row of a bot has a version, and is read again when that has changed.
 """
 
 from bisect import bisect_right
@@ -18,50 +17,50 @@ from taskyard.store.connection import Repo
 from taskyard.store.queries import Row
 from taskyard.store.repo.bots import QueueRow, encode_dimensions
 
-#: Dimensions that share a hash are told apart by the last byte of the id.
-_TWINS_MAX = 256
-#: How many bots are remembered; more than there are in a large fleet, and less than come and go in a year.
+#: The ids of queues whose dimensions have the same hash differ in the last byte.
+_SAME_HASH_MAX = 256
+#: How many bots are cached: more than a large fleet has, and fewer than come and go in a year.
 _BOTS_KEPT = 20_000
 
 
 @value
 class _Served:
-    """What a bot serves among the queues up to one of them."""
+    """The queues that a bot serves, among those up to a number."""
 
-    version: int  # of what is known about the bot
+    version: int  # of the row of the bot
     dimensions: Dimensions
     takes_work: bool
-    ending: bool  # it is to be told to end
+    ending: bool  # an admin wants it to end
     newest: int
     queues: tuple[int, ...]
 
 
 class Registry:
-    """Every queue there is, and which of them each bot serves."""
+    """Every queue, and which of them each bot serves."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Remember nothing."""
-        self._newest = self._sure = -1
+        """Clear the cache."""
+        self._newest = self._settled = -1
         self._queues: dict[int, QueueRow] = {}
         self._by_root: dict[str, list[QueueRow]] = defaultdict(list)  # in the order of their numbers
         self._served: dict[str, _Served] = {}
         self._learned: set[str] = set()
 
     def settle(self) -> None:
-        """What was learned is so: the transaction is durable."""
-        self._sure = self._newest
+        """Keep what was read: the transaction is durable."""
+        self._settled = self._newest
         self._learned.clear()
 
     def undo(self) -> None:
-        """What was learned since may never have been: the transaction is undone."""
-        if self._newest != self._sure or self._learned:
+        """Clear the cache if anything was read since the last commit: the transaction is rolled back."""
+        if self._newest != self._settled or self._learned:
             self.forget()
 
     def serving(self, repo: Repo, versions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Name the queues, among those that are known, that bots serve, each in a version; none if it takes no work."""
+        """Return the cached queues that bots serve, given their versions; none for a bot that takes no work."""
         served, newest = self._served, self._newest
         changed = [
             id
@@ -88,13 +87,13 @@ class Registry:
             self._newest = queue.number
 
     def queue(self, repo: Repo, id: int) -> QueueRow:
-        """Give a queue."""
+        """Return a queue."""
         if id not in self._queues:
             self.refresh(repo)
         return self._queues[id]
 
     def _serve(self, repo: Repo, versions: Mapping[str, int]) -> None:
-        """Find out which queues bots serve."""
+        """Compute which queues bots serve."""
         served = self._served
         if len(served) >= _BOTS_KEPT:
             served.clear()
@@ -106,17 +105,17 @@ class Registry:
             facts = bots[id].facts if id in bots else None
             if facts is not None and (known is None or known.dimensions is not facts.dimensions):
                 known = _Served(-1, facts.dimensions, True, False, -1, ())
-            assert known is not None, "whoever is not known is read"
-            # It is heard of right now, however long it was silent before.
+            assert known is not None, "a bot that is not cached is read"
+            # It polls right now, so it is not missing, however long it was silent before.
             takes = known.takes_work if facts is None else fleet.takes_work(struct_replace(facts, missing=False))
-            # A bot that drains has heard of it, or has its own reason to end.
+            # A bot that drains ends already.
             ending = known.ending if facts is None else facts.ending and not bots[id].drains
             found = sorted(self._matching(known.dimensions, known.newest), key=_number)
             queues = (*known.queues, *(queue.id for queue in found))
             served[id] = _Served(version, known.dimensions, takes, ending, self._newest, queues)
 
     def _matching(self, dimensions: Dimensions, after: int) -> Iterator[QueueRow]:
-        """Find the queues beyond a number that a bot with these dimensions serves."""
+        """Find the queues after a number that a bot with these dimensions serves."""
         had = dict(dimensions)
         bots, pools = map(ids.bot_root, map(BotId, had.get(ID, ()))), map(ids.pool_root, had.get(POOL, ()))
         for root in (*bots, *pools):
@@ -131,12 +130,12 @@ def _number(queue: QueueRow) -> int:
 
 
 def ensure(repo: Repo, wanted: Collection[Dimensions]) -> dict[Dimensions, int]:
-    """Give the id of the queue for each of these dimensions; make the ones that are missing."""
+    """Return the id of the queue for each of these dimensions; create the missing ones."""
     texts = {encode_dimensions(dimensions): dimensions for dimensions in wanted}
     found = repo.queues.with_dimensions(texts)
     if len(found) < len(texts):
         total = repo.queues.lock_count()
-        found = repo.queues.with_dimensions(texts)  # somebody may have made one meanwhile
+        found = repo.queues.with_dimensions(texts)  # another server may have created one meanwhile
         missing = {text: dimensions for text, dimensions in texts.items() if text not in found}
         rows = _new_queues(repo, missing, total)
         repo.queues.add(rows, total + len(rows))
@@ -149,8 +148,8 @@ def _new_queues(repo: Repo, missing: dict[str, Dimensions], total: int) -> list[
     taken = {id for id, _ in repo.queues.with_hashes(set(hashes.values()))}
     rows: list[Row] = []
     for number, (text, dimensions) in enumerate(missing.items(), total + 1):
-        first = hashes[text] * _TWINS_MAX
-        id = next(id for id in range(first, first + _TWINS_MAX) if id not in taken)
+        first = hashes[text] * _SAME_HASH_MAX
+        id = next(id for id in range(first, first + _SAME_HASH_MAX) if id not in taken)
         taken.add(id)
         rows.append((id, number, hashes[text], queue_root(dimensions), pool_of(dimensions), text))
     return rows

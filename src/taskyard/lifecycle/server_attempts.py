@@ -1,7 +1,7 @@
-"""Attempts of the server's own: how they begin, and how they end. They belong to no bot.
+"""The transitions by which attempts of server tasks begin and end.
 
-They have no lease to renew, so nothing can be lost with a server; where time can be over, the moment stands where a
-lease would, and the clock says so. Nothing here is sent: whoever asks gets the move.
+Such an attempt belongs to no bot and has no lease to renew, so none is lost if a server dies. If it has a timeout, that
+is stored as the end of its lease. These functions apply nothing: they return the transition.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,19 +18,19 @@ from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Claimant, Transition
 from taskyard.store.rows import TaskRecord
 
-#: Who an attempt of the server's own belongs to. No bot may be called so.
+#: The claimant of server tasks. No bot may have this name.
 SERVER: Final = Claimant("server", "", "", None)
 _CLAIMED: Final = REASONS[Signal.CLAIM]
 
 
 def payloads(transaction: Transaction, tasks: Sequence[TaskRecord]) -> Mapping[int, Payload]:
-    """Read what tasks of the server's own run; they have one slice."""
+    """Read the payloads of server tasks; each has one slice."""
     texts = transaction.repo.tasks.definitions([task.id for task in tasks])
     return {id: decoded(text).slices[0].payload for id, (_, text) in texts.items()}
 
 
 def begin(transaction: Transaction, task: TaskRecord, timeout_ms: int | None, reason: Reason = _CLAIMED) -> Transition:
-    """Begin an attempt of the server's own that may take a while."""
+    """Begin an attempt of a server task."""
     until = attempt_policy.own_lease(transaction.now, timeout_ms, task.rules.deadline_ms)
     taker = Claimant(SERVER.bot, SERVER.session, SERVER.poll, until)
     return Transition(task, Signal.CLAIM, attempt_policy.claimed(task.life), reason, taker)
@@ -39,7 +39,7 @@ def begin(transaction: Transaction, task: TaskRecord, timeout_ms: int | None, re
 def end(
     transaction: Transaction, task: TaskRecord, signal: Signal, reason: Reason, result: str | None = None
 ) -> Transition:
-    """End an attempt of the server's own, with what it leaves; why it ends is said unless the rules know better."""
+    """End an attempt of a server task, with its result; `reason` holds unless the policy has a better one."""
     if result is not None:
         transaction.repo.attempts.add_results([(task.id, task.life.attempt, result)])
     ruling = attempt_policy.report(task.life, task.rules, task.life.attempt, signal, transaction.now)
@@ -48,7 +48,7 @@ def end(
 
 
 def decide(transaction: Transaction, task: TaskRecord, decision: Decision) -> Transition:
-    """End an approval as it was decided."""
+    """End an approval by a decision."""
     signal = Signal.SUCCEED if decision.approved else Signal.FAIL
     said = Reason.DONE if decision.approved else Reason.DENIED
     reason = Reason.TIMED_OUT if decision.timed_out else said

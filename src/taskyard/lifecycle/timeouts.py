@@ -1,10 +1,10 @@
-"""The room of the clock: leases that lapsed, slices that waited too long, deadlines, starts that were put off.
+"""Timeouts: leases that expired, slices that waited too long, deadlines, and starts that were put off.
 
-Absence is judged per lease, by the server that its bot speaks to. While that server was away the bot could not renew
-or report, so the lease lasts one full lease from the moment the server is back; each start of a server is such a
-moment. While it is still away another server waits for it, but not for ever. Before a silence is judged, the same
-transaction checks whether this server itself was away: a beat before it may have failed, or be long ago by now. What
-the clock has no more to say about gets its next moment, so no page comes twice.
+Whether a bot is lost is decided for each lease, by the server that the bot speaks to. While that server was down the
+bot could not renew or report, so its leases last one full lease from the moment the server is back; every start of a
+server is such a moment. While it is still down, another server waits for it, but only for a while. Before a lease is
+ended, the same transaction checks whether this server itself was down: its last heartbeat may have failed, or be long
+ago. A task without a timeout now gets its next due time, so no task is on two pages in a row.
 """
 
 from collections.abc import Mapping
@@ -22,19 +22,19 @@ from taskyard.lifecycle.transition import Transition
 from taskyard.store.repo.events import ServerRow
 from taskyard.store.rows import TaskRecord
 
-#: A server that was not seen for so long was away; a sweep or two may be late. Short leases bear less.
+#: A server without a heartbeat for so long was down; a sweep or two may be late. It is less for short leases.
 OUTAGE_MS: Final = 3 * fleet.SWEEP_MS
-#: How long other servers wait for one that is away before its bots count as lost: a restart, an upgrade or a reboot
+#: How long other servers wait for one that is down before its bots count as lost: a restart, an upgrade or a reboot
 #: takes less. Bots that reach another server meanwhile need no such wait.
 AWAY_MAX_MS: Final = 5 * 60 * 1_000
-#: A server that was not seen for so long is forgotten.
+#: The row of a server without a heartbeat for so long is deleted.
 FORGOTTEN_MS: Final = 24 * 60 * 60 * 1_000
 
 _ADMISSIBLE = sources(Signal.ADMIT)
 
 
 def heartbeat(transaction: Transaction) -> None:
-    """Keep that this server is up, and since when."""
+    """Store that this server is up, and since when."""
     server = _seen(transaction, transaction.repo.servers.all())
     transaction.repo.servers.save(server)
     if server.since_ms == transaction.now:
@@ -42,39 +42,44 @@ def heartbeat(transaction: Transaction) -> None:
 
 
 def outage_ms(lease_ms: int) -> int:
-    """Say after which time without a beat a server was away: less than what a bot can bear between two renewals.
+    """Return after how long without a heartbeat a server counts as down.
 
-    A bot renews after a third of a lease, and the guard comes on top.
+    It is less than the longest time between two renewals: a bot renews after a third of a lease, plus the guard.
     """
     return min(OUTAGE_MS, lease_ms // 2 + fleet.GUARD_MS)
 
 
 def apply_timeouts(transaction: Transaction, count: int = 500, choose: ChooseTasks = list) -> int:
-    """Deal with those of the first `count` tasks that are due whom `choose` names; say with how many."""
+    """Apply the timeouts of those of the first `count` due tasks that `choose` selects; return how many."""
     servers = _servers(transaction)
     due = transaction.lock_tasks(choose(transaction.repo.tasks.due(transaction.now, count)))
     visible = _visible(transaction, due)
     spoke_to = transaction.repo.bots.last_servers({task.bot for task in due.values() if task.bot is not None})
-    moves = []
+    transitions = []
     for task in due.values():
-        move = _move(transaction, task, servers.get(spoke_to.get(task.bot or "", ""))) if visible[task.id] else None
-        if move is None:
-            _wait_on(transaction, task)
+        transition = (
+            _transition(transaction, task, servers.get(spoke_to.get(task.bot or "", ""))) if visible[task.id] else None
+        )
+        if transition is None:
+            _set_next_due(transaction, task)
         else:
-            moves.append(move)
-    transaction.apply(moves)
+            transitions.append(transition)
+    transaction.apply(transitions)
     return len(due)
 
 
 def mark_missing_bots(transaction: Transaction, count: int = 500) -> int:
-    """Note that bots were not heard of for too long, each once; say how many. Nobody was heard during an outage."""
+    """Mark bots as missing that have not polled for too long; return how many.
+
+    No bot is marked during an outage and shortly after it, because then bots could not poll.
+    """
     now = transaction.now
     longest = fleet.silence_max_ms(transaction.lease_ms)
     if now - _up_since(transaction) <= longest:
         return 0
     before = Millis(now - longest)
     found = transaction.repo.bots.read(transaction.repo.bots.silent(before, count))
-    # Whoever was heard of, or noticed by another server, before we had its row is left alone.
+    # A bot may have polled, or been marked by another server, before we locked its row.
     silent = [id for id, bot in found.items() if bot.facts.last_seen_ms < before and not bot.facts.missing]
     if silent:
         transaction.repo.bots.mark_missing(silent)
@@ -84,13 +89,13 @@ def mark_missing_bots(transaction: Transaction, count: int = 500) -> int:
 
 
 def _up_since(transaction: Transaction) -> Millis:
-    """Say since when some server has been up."""
+    """Return since when some server has been up."""
     servers = _servers(transaction).values()
-    return Millis(min(one.since_ms for one in servers if not _is_away(transaction, one)))
+    return Millis(min(one.since_ms for one in servers if not _is_down(transaction, one)))
 
 
 def _servers(transaction: Transaction) -> dict[str, ServerRow]:
-    """Read the servers, by name; that this one was away is written at once."""
+    """Read the servers, by name. If this one was down, that is written at once."""
     servers = transaction.repo.servers.all()
     known, seen = servers.get(transaction.server.name), _seen(transaction, servers)
     if known is None or seen.since_ms != known.since_ms:
@@ -99,47 +104,48 @@ def _servers(transaction: Transaction) -> dict[str, ServerRow]:
 
 
 def _seen(transaction: Transaction, servers: Mapping[str, ServerRow]) -> ServerRow:
-    """Say since when this server has been up, if it is up now.
+    """Return the row of this server as it is up now.
 
-    A clock a little behind was adjusted; one far behind was set back, and what was known by the old one means nothing.
+    If the clock is a little behind it was adjusted; if it is far behind it was set back, and the old row is void.
     """
     now, (name, began_ms) = transaction.now, (transaction.server.name, transaction.server.began_ms)
     known = servers.get(name)
-    if known is None or known.since_ms < began_ms or _is_away(transaction, known):
+    if known is None or known.since_ms < began_ms or _is_down(transaction, known):
         return ServerRow(name, now, now)
     return ServerRow(name, known.since_ms, max(known.seen_ms, now))
 
 
-def _is_away(transaction: Transaction, server: ServerRow) -> bool:
-    """Tell whether a server has not been seen for too long."""
+def _is_down(transaction: Transaction, server: ServerRow) -> bool:
+    """Tell whether a server had no heartbeat for too long."""
     return abs(transaction.now - server.seen_ms) > outage_ms(transaction.lease_ms)
 
 
 def _visible(transaction: Transaction, due: dict[int, TaskRecord]) -> dict[int, bool]:
-    """Leave alone what is still being loaded: nobody counts it yet."""
+    """Tell which tasks are completely loaded; the others are not counted yet and have no timeouts."""
     graphs = transaction.repo.graphs.peek({task.graph for task in due.values()})
-    whole = {graph.id for graph in graphs if graph.loader is None}
-    return {task.id: task.graph in whole and not task.loading for task in due.values()}
+    loaded = {graph.id for graph in graphs if graph.loader is None}
+    return {task.id: task.graph in loaded and not task.loading for task in due.values()}
 
 
-def _move(transaction: Transaction, task: TaskRecord, server: ServerRow | None) -> Transition | None:
-    """Rule on one task, by what is due first: its lease, its deadline, its slice, its start."""
+def _transition(transaction: Transaction, task: TaskRecord, server: ServerRow | None) -> Transition | None:
+    """Return the transition of a due task, if any: by its lease, its deadline, its slice or its start."""
     if task.state in LEASED:
-        own = task.queue == SERVER_QUEUE
-        return server_tasks.time_out(transaction, task) if own else _end_lease(transaction, task, server)
+        if task.queue == SERVER_QUEUE:
+            return server_tasks.time_out(transaction, task)
+        return _end_lease(transaction, task, server)
     overdue = attempt_policy.overdue(task.life, task.rules, transaction.now)
     if overdue.outcome is Outcome.MOVE:
-        return _moved(task, Signal.DEADLINE, overdue)
+        return _by_ruling(task, Signal.DEADLINE, overdue)
     expires = attempt_policy.expires_at(task.life, task.rules)
     if expires is not None and expires <= transaction.now:
         return _expire(transaction, task)
-    _begin(transaction, task)
+    _request_start(transaction, task)
     return None
 
 
 def _end_lease(transaction: Transaction, task: TaskRecord, server: ServerRow | None) -> Transition | None:
-    """End an attempt whose lease is over, unless its server was or is away and its bot may still come back."""
-    assert task.lease_until_ms is not None, "only a lease is due"
+    """End an attempt whose lease is over, unless its server was or is down and its bot may still come back."""
+    assert task.lease_until_ms is not None, "a leased task has a lease"
     until = task.lease_until_ms = _with_grace(transaction, Millis(task.lease_until_ms), server)
     if attempt_policy.given_again_at(until) > transaction.now:
         return None
@@ -148,14 +154,14 @@ def _end_lease(transaction: Transaction, task: TaskRecord, server: ServerRow | N
     )
     if signal is Signal.LOSE:
         task.avoid_bot = task.bot
-    return _moved(task, signal, ruling)
+    return _by_ruling(task, signal, ruling)
 
 
 def _with_grace(transaction: Transaction, until: Millis, server: ServerRow | None) -> Millis:
-    """Say until when a lease lasts, as the server that its bot last spoke to was up or away."""
+    """Return the end of a lease, extended if the server to which its bot last spoke was down."""
     if server is None:
         return until
-    if not _is_away(transaction, server):
+    if not _is_down(transaction, server):
         return attempt_policy.with_grace(until, Millis(server.since_ms), transaction.lease_ms)
     was_over = attempt_policy.given_again_at(until) <= server.seen_ms
     waited_for = transaction.now - server.seen_ms <= AWAY_MAX_MS
@@ -168,11 +174,11 @@ def _expire(transaction: Transaction, task: TaskRecord) -> Transition:
     capacity = [False] * slices if is_last else release.capacity_by_slice(transaction, task)
     ruling = attempt_policy.expire(task.life, task.rules, task.life.slice_index, transaction.now, capacity)
     release.move_to_slice(transaction, task, ruling.life_after)
-    return _moved(task, Signal.EXPIRE, ruling)
+    return _by_ruling(task, Signal.EXPIRE, ruling)
 
 
-def _begin(transaction: Transaction, task: TaskRecord) -> None:
-    """Let a start that was put off be judged now: by a pass if somebody could stand in its way, else at once."""
+def _request_start(transaction: Transaction, task: TaskRecord) -> None:
+    """Admit a task whose start was put off until now; if it needs an admission pass, leave it to the pass."""
     begins = task.life.not_before_ms
     if task.state not in _ADMISSIBLE or begins is None or begins > transaction.now:
         return
@@ -182,13 +188,13 @@ def _begin(transaction: Transaction, task: TaskRecord) -> None:
         transaction.request_admission(task)
 
 
-def _wait_on(transaction: Transaction, task: TaskRecord) -> None:
-    """Say when the clock looks at a task again: never at once, so that the next page is another one."""
+def _set_next_due(transaction: Transaction, task: TaskRecord) -> None:
+    """Set when a task is due again: never at once, so that the next page has other tasks."""
     due = attempt_policy.due_at(task.life, task.rules, task.lease_until_ms, transaction.now)
     task.due_ms = due if due is None or due > transaction.now else Millis(transaction.now + fleet.SWEEP_MS)
     transaction.mark_changed(task)
 
 
-def _moved(task: TaskRecord, signal: Signal, ruling: Ruling) -> Transition:
-    assert ruling.outcome is Outcome.MOVE, f"the clock cannot {signal} a task that is {task.state}"
+def _by_ruling(task: TaskRecord, signal: Signal, ruling: Ruling) -> Transition:
+    assert ruling.outcome is Outcome.MOVE, f"a timeout cannot {signal} a task that is {task.state}"
     return Transition(task, signal, ruling.life_after, ruling.reason or REASONS[signal])
