@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.cli import main
 from tests.cli.test_output import BOT
-from tests.sdk.wayward import told, wayward
+from tests.sdk.faulty_server import faulty_server, json_reply
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,10 @@ from tests.sdk.wayward import told, wayward
 def test_only_what_is_said_about_a_bot_changes(
     flags: list[str], changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with wayward() as server:
+    with faulty_server() as server:
         monkeypatch.setenv("TASKYARD_URL", server.url)
         monkeypatch.setenv("TASKYARD_TOKEN", "x")
-        server.will(told(BOT))
+        server.reply_with(json_reply(BOT))
         main.call(None, ["bots", "set", "b", *flags])  # type: ignore[arg-type]
         (asked,) = server.asked
     assert (asked.method, asked.path, json.loads(asked.body)) == ("PATCH", "/api/v1/bots/b", changes)

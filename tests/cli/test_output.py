@@ -31,23 +31,23 @@ from tests.cli.program import PROGRAM
 from tests.cli.terminal import seen
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
 from tests.cli.yard import at_home
+from tests.sdk.faulty_server import FaultyServer, Reply, faulty_server, json_reply, problem
 from tests.sdk.test_client import ATTEMPT, GRAPH, TASK, attempts
-from tests.sdk.wayward import Reply, Wayward, problem, told, wayward
 
 HOSTILE = b"\x1b]0;owned\x07one\r\ntwo \xff\x1b[5m[bold]\n\x9b31mthree"
 
 
 @pytest.fixture
-def server() -> Iterator[Wayward]:
-    with wayward() as one:
+def server() -> Iterator[FaultyServer]:
+    with faulty_server() as one:
         yield one
 
 
-def env(server: Wayward, home: Path) -> dict[str, str]:
+def env(server: FaultyServer, home: Path) -> dict[str, str]:
     return at_home(home) | {"TASKYARD_URL": server.url, "TASKYARD_TOKEN": "x", "TERM": "xterm"}
 
 
-def piped(server: Wayward, home: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def piped(server: FaultyServer, home: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     command = [str(PROGRAM), *arguments]
     return subprocess.run(
         command,
@@ -59,21 +59,23 @@ def piped(server: Wayward, home: Path, *arguments: str) -> subprocess.CompletedP
     )
 
 
-def test_a_pipe_gets_every_byte_as_it_was(server: Wayward, tmp_path: Path) -> None:
-    server.will(Reply(body=HOSTILE))
+def test_a_pipe_gets_every_byte_as_it_was(server: FaultyServer, tmp_path: Path) -> None:
+    server.reply_with(Reply(body=HOSTILE))
     done = piped(server, tmp_path, "logs", "--attempt", "1", "00c0ffee12345678")
     assert (done.returncode, done.stdout) == (0, HOSTILE)
     assert server.asked[0].path.endswith("/output?attempt=1")
 
 
-def test_following_goes_on_until_the_attempt_has_ended(server: Wayward, tmp_path: Path) -> None:
-    server.will(told(TASK), attempts(ended=False), Reply(body=b"one\n"), attempts(ended=True), Reply(body=b"two\n"))
+def test_following_goes_on_until_the_attempt_has_ended(server: FaultyServer, tmp_path: Path) -> None:
+    server.reply_with(
+        json_reply(TASK), attempts(ended=False), Reply(body=b"one\n"), attempts(ended=True), Reply(body=b"two\n")
+    )
     done = piped(server, tmp_path, "logs", "-f", "00c0ffee12345678")
     assert (done.returncode, done.stdout) == (0, b"one\ntwo\n")
 
 
-def test_a_terminal_gets_text_that_it_does_not_obey(server: Wayward, tmp_path: Path) -> None:
-    server.will(Reply(body=HOSTILE))
+def test_a_terminal_gets_text_that_it_does_not_obey(server: FaultyServer, tmp_path: Path) -> None:
+    server.reply_with(Reply(body=HOSTILE))
     person, program_side = pty.openpty()
     command = [str(PROGRAM), "logs", "00c0ffee12345678"]
     with subprocess.Popen(command, env=env(server, tmp_path), stdout=program_side, stderr=program_side) as program:
@@ -86,16 +88,16 @@ def test_a_terminal_gets_text_that_it_does_not_obey(server: Wayward, tmp_path: P
     assert "owned" not in seen
 
 
-def test_names_from_a_server_are_harmless_in_a_table(server: Wayward, tmp_path: Path) -> None:
-    server.will(told({"items": [{**GRAPH, "name": "\x1b[2Jgone\u202etxt\nnext"}]}))
+def test_names_from_a_server_are_harmless_in_a_table(server: FaultyServer, tmp_path: Path) -> None:
+    server.reply_with(json_reply({"items": [{**GRAPH, "name": "\x1b[2Jgone\u202etxt\nnext"}]}))
     done = piped(server, tmp_path, "graphs")
     assert done.returncode == 0
     assert b"\x1b" not in done.stdout
     assert "gone\\u202etxt\\nnext" in done.stdout.decode()
 
 
-def test_what_a_server_says_of_a_fault_is_harmless_too(server: Wayward, tmp_path: Path) -> None:
-    server.will(problem(403, faults=[{"message": "\x1b[5mno\nreally", "path": "a\x07"}]))
+def test_what_a_server_says_of_a_fault_is_harmless_too(server: FaultyServer, tmp_path: Path) -> None:
+    server.reply_with(problem(403, faults=[{"message": "\x1b[5mno\nreally", "path": "a\x07"}]))
     done = piped(server, tmp_path, "graphs")
     assert done.returncode == 4
     assert b"\x1b" not in done.stderr
@@ -163,40 +165,40 @@ def made(hint: Any) -> Any:
 
 
 def page(*items: object) -> Reply:
-    return told({"items": [evil(item) for item in items]})
+    return json_reply({"items": [evil(item) for item in items]})
 
 
 #: What is asked, and what a hostile server says to it.
 HOSTILE_ANSWERS = [
     (["graphs"], [page(GRAPH)]),
     (["tasks", "1"], [page(TASK)]),
-    (["show", "1"], [told(evil(FAILED)), page(TASK), told(evil(PATH))]),
-    (["show", "2"], [problem(404), told(evil(FULL_TASK)), page(FULL_ATTEMPT)]),
-    (["story", "1"], [told(evil(STORY))]),
+    (["show", "1"], [json_reply(evil(FAILED)), page(TASK), json_reply(evil(PATH))]),
+    (["show", "2"], [problem(404), json_reply(evil(FULL_TASK)), page(FULL_ATTEMPT)]),
+    (["story", "1"], [json_reply(evil(STORY))]),
     (["bots"], [page(BOT)]),
     (["bots", "events", "b"], [page(EVENT)]),
-    (["why", "1"], [problem(404), told(made(WhyView))]),
-    (["why", "1"], [told(made(WhyGraphView))]),
-    (["story", "1"], [told(made(StoryView))]),
-    (["show", "1"], [told(made(GraphView)), told(made(CriticalPath))]),
-    (["show", "1"], [problem(404), told(made(TaskView)), told(made(Attempts))]),
-    (["bots"], [told({**made(Bots), "next": None})]),
+    (["why", "1"], [problem(404), json_reply(made(WhyView))]),
+    (["why", "1"], [json_reply(made(WhyGraphView))]),
+    (["story", "1"], [json_reply(made(StoryView))]),
+    (["show", "1"], [json_reply(made(GraphView)), json_reply(made(CriticalPath))]),
+    (["show", "1"], [problem(404), json_reply(made(TaskView)), json_reply(made(Attempts))]),
+    (["bots"], [json_reply({**made(Bots), "next": None})]),
     (["approve"], [page(APPROVAL)]),
-    (["approve", "1"], [told(evil({"task": "1", "approved": True, "state": "successful"}))]),
-    (["bots", "set", "b", "--drain"], [told(evil(BOT))]),
-    (["bots", "free", "b"], [told(evil(BOT))]),
+    (["approve", "1"], [json_reply(evil({"task": "1", "approved": True, "state": "successful"}))]),
+    (["bots", "set", "b", "--drain"], [json_reply(evil(BOT))]),
+    (["bots", "free", "b"], [json_reply(evil(BOT))]),
     (["pools"], [page(POOL)]),
-    (["pools", "set", "p"], [told(evil(POOL))]),
-    (["limits"], [told(made(Limits))]),
-    (["limits", "set", "l", "5"], [told(made(LimitView))]),
-    (["mutexes"], [told({**made(Mutexes), "next": None})]),
-    (["mutexes", "set", "k", "--stake-after", "never"], [told(made(MutexView))]),
+    (["pools", "set", "p"], [json_reply(evil(POOL))]),
+    (["limits"], [json_reply(made(Limits))]),
+    (["limits", "set", "l", "5"], [json_reply(made(LimitView))]),
+    (["mutexes"], [json_reply({**made(Mutexes), "next": None})]),
+    (["mutexes", "set", "k", "--stake-after", "never"], [json_reply(made(MutexView))]),
     (["token", "list"], [page(TOKEN)]),
-    (["token", "create", "--name", "x"], [told(evil({"token": "t", "view": TOKEN}))]),
-    (["token", "revoke", "1"], [told(evil(TOKEN))]),
-    (["cancel", "1"], [told(evil(WISHED))]),
-    (["rerun", "1"], [told(evil(WISHED))]),
-    (["rerun", "1", "--from", "a"], [told(evil({**WISHED, "rerun_of": "1"}))]),
+    (["token", "create", "--name", "x"], [json_reply(evil({"token": "t", "view": TOKEN}))]),
+    (["token", "revoke", "1"], [json_reply(evil(TOKEN))]),
+    (["cancel", "1"], [json_reply(evil(WISHED))]),
+    (["rerun", "1"], [json_reply(evil(WISHED))]),
+    (["rerun", "1", "--from", "a"], [json_reply(evil({**WISHED, "rerun_of": "1"}))]),
     (["graphs"], [Reply(403, problem(403).body.replace(b"detail of 403", EVIL.encode("unicode_escape")[2:]))]),
     (["graphs"], [Reply(body=EVIL.encode())]),
 ]
@@ -208,13 +210,13 @@ def test_nothing_that_a_server_says_acts_on_a_terminal(
     arguments: list[str],
     replies: list[Reply],
     form: str,
-    server: Wayward,
+    server: FaultyServer,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("TASKYARD_URL", server.url)
     monkeypatch.setenv("TASKYARD_TOKEN", "x")
-    server.will(*replies)
+    server.reply_with(*replies)
     main.call(None, [*arguments, "-o", form])  # type: ignore[arg-type]
     text = "".join(capsys.readouterr())
     assert text
@@ -224,8 +226,8 @@ def test_nothing_that_a_server_says_acts_on_a_terminal(
     assert not re.search("^(x|owned)", text, re.MULTILINE), "no text makes lines of its own"
 
 
-def test_raw_bytes_reach_a_terminal_when_they_are_asked_for(server: Wayward, tmp_path: Path) -> None:
-    server.will(Reply(body=HOSTILE))
+def test_raw_bytes_reach_a_terminal_when_they_are_asked_for(server: FaultyServer, tmp_path: Path) -> None:
+    server.reply_with(Reply(body=HOSTILE))
     code, text = seen(["logs", "--raw", "1"], {**env(server, tmp_path)}, tmp_path)
     assert code == 0
     assert "\x1b[5m" in text

@@ -12,7 +12,7 @@ from taskyard.cli.kept import Profile
 from taskyard.cli.profile import Target
 from taskyard.sdk import Client, Unset
 from taskyard.sdk.profiles import ProfileWarning
-from tests.sdk.wayward import told, wayward
+from tests.sdk.faulty_server import faulty_server, json_reply
 
 FILE = """\
 # mine, all mine
@@ -194,9 +194,9 @@ def test_folders_are_where_the_specification_says(home: Path, monkeypatch: pytes
 
 
 def test_a_client_goes_where_the_command_line_goes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with wayward() as server:
+    with faulty_server() as server:
         write(home, f'profile = "here"\n[profiles.here]\nurl = "{server.url}"\ntoken = "of-here"\n')
-        server.will(*[told({"items": []})] * 4)
+        server.reply_with(*[json_reply({"items": []})] * 4)
         for made in (Client(), Client(server.url), Client(profile="here")):
             with made as client:
                 assert (client.url, client.pools()) == (server.url, [])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.yard import at_home
+from tests.sdk.faulty_server import FaultyServer, faulty_server, json_reply
 from tests.sdk.test_client import GRAPH, TASK
-from tests.sdk.wayward import Wayward, told, wayward
 
 #: What takes long to load, and is for servers, bots, drawings and documents.
 HEAVY = {
@@ -31,12 +31,12 @@ ELSEWHERE = {
 
 
 @pytest.fixture
-def server() -> Iterator[Wayward]:
-    with wayward() as one:
+def server() -> Iterator[FaultyServer]:
+    with faulty_server() as one:
         yield one
 
 
-def loaded(arguments: list[str], server: Wayward, home: Path) -> set[str]:
+def loaded(arguments: list[str], server: FaultyServer, home: Path) -> set[str]:
     program = f"import sys; from taskyard import main; main._call({arguments!r}); print(*sys.modules, file=sys.stderr)"
     env = at_home(home) | {"TASKYARD_URL": server.url, "TASKYARD_TOKEN": "x"}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
@@ -57,15 +57,15 @@ def loaded(arguments: list[str], server: Wayward, home: Path) -> set[str]:
     ],
     ids=" ".join,
 )
-def test_a_plain_command_loads_nothing_heavy(arguments: list[str], server: Wayward, tmp_path: Path) -> None:
-    page = told({"items": []})
+def test_a_plain_command_loads_nothing_heavy(arguments: list[str], server: FaultyServer, tmp_path: Path) -> None:
+    page = json_reply({"items": []})
     path = {"graph_id": "1", "settled": False, "at_ms": 1, "total_ms": 1, "path": [], "whole": True}
     answers = {
-        "show": [told({**GRAPH, "counts": {"running": 1}}), told(path)],
-        "cancel": [told({"subject": "1", "moved": 1, "promised": False, "echo": False})],
+        "show": [json_reply({**GRAPH, "counts": {"running": 1}}), json_reply(path)],
+        "cancel": [json_reply({"subject": "1", "moved": 1, "promised": False, "echo": False})],
     }
-    answers["story"] = [told({**TASK, "task": "1", "whole": True, "items": []})]
-    server.will(*answers.get(arguments[0], [page]))
+    answers["story"] = [json_reply({**TASK, "task": "1", "whole": True, "items": []})]
+    server.reply_with(*answers.get(arguments[0], [page]))
     found = loaded(arguments, server, tmp_path)
     assert "taskyard.sdk.client" in found
     assert found & (HEAVY | ELSEWHERE) == set()
@@ -74,12 +74,12 @@ def test_a_plain_command_loads_nothing_heavy(arguments: list[str], server: Waywa
 @pytest.mark.parametrize(
     "arguments", [["config"], ["profile"], ["graphs", "--help"], ["graphs", "--frob"], ["run", "/nowhere"], ["--help"]]
 )
-def test_what_asks_no_server_loads_no_client(arguments: list[str], server: Wayward, tmp_path: Path) -> None:
+def test_what_asks_no_server_loads_no_client(arguments: list[str], server: FaultyServer, tmp_path: Path) -> None:
     found = loaded(arguments, server, tmp_path)
     assert found & (HEAVY | {"taskyard.sdk.client", "http.client", "msgspec"}) == set()
 
 
-def test_a_command_loads_no_other(server: Wayward, tmp_path: Path) -> None:
+def test_a_command_loads_no_other(server: FaultyServer, tmp_path: Path) -> None:
     found = {one for one in loaded(["config"], server, tmp_path) if one.startswith("taskyard.cli.")}
     others = (
         "running",
@@ -97,6 +97,6 @@ def test_a_command_loads_no_other(server: Wayward, tmp_path: Path) -> None:
     assert found.isdisjoint(f"taskyard.cli.{one}" for one in others)
 
 
-def test_the_version_needs_no_command_line(server: Wayward, tmp_path: Path) -> None:
+def test_the_version_needs_no_command_line(server: FaultyServer, tmp_path: Path) -> None:
     found = loaded(["--version"], server, tmp_path)
     assert found & (HEAVY | {"click", "taskyard.cli.main"}) == set()

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from taskyard.server.tokens import RIGHTS, scope
 from taskyard.server.user_api import user_api
 from tests.docs.tables import coded, names, rows
-from tests.server.yard import Yard, graph, task
+from tests.server.running_server import RunningServer, graph, task
 
 LAB = {"pool": "lab"}
 DOCUMENT = graph(a=task(dimensions=LAB))
@@ -29,8 +29,8 @@ SINGLE = [right for right in RIGHTS if right != "admin"]
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with Yard(f"sqlite:///{tmp_path_factory.mktemp('yard')}/yard.db") as made:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with RunningServer(f"sqlite:///{tmp_path_factory.mktemp('yard')}/yard.db") as made:
         made.hello("b1", "lab")
         yield made
 
@@ -40,8 +40,8 @@ def test_every_route_of_the_description_is_on_the_page_and_no_other() -> None:
     assert sorted(ROUTES) == sorted(f"{method.upper()} {path}" for path, found in paths.items() for method in found)
 
 
-def test_every_route_asks_for_the_right_that_the_page_names(yard: Yard) -> None:
-    made = yard.submit(DOCUMENT)
+def test_every_route_asks_for_the_right_that_the_page_names(server: RunningServer) -> None:
+    made = server.submit(DOCUMENT)
     told = {"{graph_id}": made.id, "{task_id}": made.tasks["a"], "{bot_id}": "b1", "{name}": "lab", "{token_id}": "x"}
     told |= {"{ending}": made.id[-6:]}
     wrong = []
@@ -49,27 +49,27 @@ def test_every_route_asks_for_the_right_that_the_page_names(yard: Yard) -> None:
         method, path = route.split()
         for name, value in told.items():
             path = path.replace(name, value)
-        for token, wanted in lacking(yard, needs, path):
-            answer = yard.ask(method, path, BODIES.get(route), token=token)
+        for token, wanted in lacking(server, needs, path):
+            answer = server.ask(method, path, BODIES.get(route), token=token)
             if answer.status != wanted or (wanted == 403 and not names_right(answer.json["detail"], needs)):
                 wrong.append((route, needs, wanted, answer.status, answer.body))
     assert wrong == []
 
 
-def lacking(yard: Yard, needs: str, path: str) -> Iterator[tuple[str | None, int]]:
+def lacking(server: RunningServer, needs: str, path: str) -> Iterator[tuple[str | None, int]]:
     """Give tokens that are not enough, each with the status that answers it."""
     if needs == "nothing":
         yield None, 200
         return
     yield None, 401
     if needs == "any token":
-        yield yard.token(scope("other", "bot")), 200
+        yield server.token(scope("other", "bot")), 200
     elif not needs.startswith("`"):
-        yield yard.admin, 403
+        yield server.admin, 403
     elif path.startswith("/api/v1/tokens"):
-        yield yard.token(scope("*", "admin")), 403
+        yield server.token(scope("*", "admin")), 403
     else:
-        yield yard.token(*(scope("lab", right) for right in SINGLE if f"`{right}`" != needs)), 403
+        yield server.token(*(scope("lab", right) for right in SINGLE if f"`{right}`" != needs)), 403
 
 
 def names_right(detail: str, needs: str) -> bool:
@@ -77,8 +77,8 @@ def names_right(detail: str, needs: str) -> bool:
     return not needs.startswith("`") or coded(needs)[0] in detail
 
 
-def test_a_server_tells_the_metrics_that_the_page_lists(yard: Yard) -> None:
-    text = yard.ask("GET", "/metrics", token=None).body.decode()
+def test_a_server_tells_the_metrics_that_the_page_lists(server: RunningServer) -> None:
+    text = server.ask("GET", "/metrics", token=None).body.decode()
     families = [one for one in text_string_to_metric_families(text) if not one.name.endswith("_created")]
     told = [f"{one.name}_total" if one.type == "counter" else one.name for one in families]
     assert sorted(told) == sorted(names("metrics.md"))

@@ -6,8 +6,8 @@ from shutil import copy
 
 import pytest
 
-from tests.hardening.fingerprint import Look, settled
-from tests.server.yard import Yard
+from tests.hardening.store_digest import Digest, settled
+from tests.server.running_server import RunningServer
 
 
 @pytest.fixture(scope="module")
@@ -16,12 +16,12 @@ def url(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def yard(url: str) -> Iterator[Yard]:
-    with Yard(url) as made:
+def server(url: str) -> Iterator[RunningServer]:
+    with RunningServer(url) as made:
         yield made
 
 
 @pytest.fixture
-def kept(yard: Yard, url: str) -> Look:
+def kept(server: RunningServer, url: str) -> Digest:
     """What the store holds, once the server has come to rest."""
-    return lambda: settled(yard.engine, url)
+    return lambda: settled(server.engine, url)

@@ -18,9 +18,9 @@ from taskyard.server.connections import (
     close_late_connections,
 )
 from taskyard.server.settings import KEEP_ALIVE_S
-from tests.hardening.fingerprint import Look
-from tests.hardening.wire import connected, head, said, said_on, status
-from tests.server.yard import SOON_S, Yard, graph, task
+from tests.hardening.raw_http import connected, head, said, said_on, status
+from tests.hardening.store_digest import Digest
+from tests.server.running_server import SOON_S, RunningServer, graph, task
 
 TOKENS = "/api/v1/tokens"
 NOBODY = "nobody"
@@ -67,29 +67,29 @@ def refused(answer: bytes, wanted: int) -> bool:
 
 @pytest.mark.parametrize("lines", NO_REQUESTS.values(), ids=NO_REQUESTS)
 def test_what_two_readers_could_read_differently_is_refused_and_nothing_behind_it_is_answered(
-    yard: Yard, kept: Look, lines: list[bytes]
+    server: RunningServer, kept: Digest, lines: list[bytes]
 ) -> None:
     before = kept()
-    answer = said(yard, head(yard, "POST", TOKENS, *lines) + b"0\r\n\r\n" + BEHIND)
+    answer = said(server, head(server, "POST", TOKENS, *lines) + b"0\r\n\r\n" + BEHIND)
     assert refused(answer, 400), answer
     assert kept() == before
 
 
 @pytest.mark.parametrize("text", NO_LINES.values(), ids=NO_LINES)
-def test_what_is_no_request_is_told_so(yard: Yard, text: bytes) -> None:
-    assert refused(said(yard, text), 400)
+def test_what_is_no_request_is_told_so(server: RunningServer, text: bytes) -> None:
+    assert refused(said(server, text), 400)
 
 
-def test_what_strangers_send_does_not_fill_the_log(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_strangers_send_does_not_fill_the_log(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
     for text in NO_LINES.values():
-        said(yard, text)
+        said(server, text)
     assert [one.getMessage() for one in caplog.records] == []
 
 
 @pytest.mark.parametrize("chunks", [b"zz\r\n{}\r\n0\r\n\r\n", b"-2\r\n{}\r\n", b"2\r\n{}x\r\n0\r\n\r\n"])
-def test_broken_chunks_are_refused(yard: Yard, kept: Look, chunks: bytes) -> None:
+def test_broken_chunks_are_refused(server: RunningServer, kept: Digest, chunks: bytes) -> None:
     before = kept()
-    answer = said(yard, head(yard, "POST", TOKENS, b"Transfer-Encoding: chunked") + chunks)
+    answer = said(server, head(server, "POST", TOKENS, b"Transfer-Encoding: chunked") + chunks)
     assert refused(answer, 400), answer
     assert kept() == before
 
@@ -99,22 +99,22 @@ def chunked(path: str) -> bytes:
     return f"POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n".encode()
 
 
-def test_a_trailer_is_no_header(yard: Yard) -> None:
-    bot = yard.token(kind="bot", pool="default")
-    for path, token in ((TOKENS, yard.admin), ("/api/v1/graphs", yard.admin), ("/api/v1/bot/poll", bot)):
+def test_a_trailer_is_no_header(server: RunningServer) -> None:
+    bot = server.token(kind="bot", pool="default")
+    for path, token in ((TOKENS, server.admin), ("/api/v1/graphs", server.admin), ("/api/v1/bot/poll", bot)):
         trailers = b"2;a=b\r\n{}\r\n0\r\nAuthorization: Bearer " + token.encode() + b"\r\n\r\n"
-        assert refused(said(yard, chunked(path) + trailers), 401), path
-        answer = said(yard, head(yard, "POST", path, b"Transfer-Encoding: chunked", token=NOBODY) + trailers)
+        assert refused(said(server, chunked(path) + trailers), 401), path
+        answer = said(server, head(server, "POST", path, b"Transfer-Encoding: chunked", token=NOBODY) + trailers)
         assert refused(answer, 401), path
 
 
-def test_a_trailer_does_not_change_how_a_request_is_read(yard: Yard) -> None:
+def test_a_trailer_does_not_change_how_a_request_is_read(server: RunningServer) -> None:
     name = b"Content-Type: application/yaml\r\nContent-Encoding: gzip\r\nHost: y\r\nIdempotency-Key: k\r\n"
     body = b'{"tasks":{"a":{"task":{"payload":{"noop":true}}}}}'
     text = b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(body), body, name)
     lines = (b"Transfer-Encoding: chunked", b"Content-Type: application/json")
     for _ in range(2):
-        assert status(said(yard, head(yard, "POST", "/api/v1/graphs", *lines) + text)) == 201
+        assert status(said(server, head(server, "POST", "/api/v1/graphs", *lines) + text)) == 201
 
 
 @pytest.mark.parametrize("path", [TOKENS, "/api/v1/bot/poll", "/healthz"])
@@ -123,22 +123,24 @@ def test_a_trailer_does_not_change_how_a_request_is_read(yard: Yard) -> None:
     [(b"0\r\n", b"X: y\r\n"), (b"0\r\nX: ", b"a"), (b"2;", b"a=b;"), (b"2\r\n{}\r\n0\r\n", b"X: y\r\n")],
     ids=["many trailers", "a long trailer", "a long chunk extension", "trailers behind content"],
 )
-def test_what_comes_of_a_body_without_content_is_bounded(yard: Yard, path: str, begin: bytes, piece: bytes) -> None:
+def test_what_comes_of_a_body_without_content_is_bounded(
+    server: RunningServer, path: str, begin: bytes, piece: bytes
+) -> None:
     """The server hangs up; how much it had taken until then is what fits the buffers in between."""
-    with connected(yard) as line:
-        line.sendall(chunked(path).replace(b"Connection: close\r\n", b"") + begin)
+    with connected(server) as connection:
+        connection.sendall(chunked(path).replace(b"Connection: close\r\n", b"") + begin)
         sent, pieces = 0, piece * (65_536 // len(piece))
         with suppress(ConnectionError):
             while sent < 256 * HEAD_BYTES_MAX:
-                line.sendall(pieces)
+                connection.sendall(pieces)
                 sent += len(pieces)
     assert sent < 256 * HEAD_BYTES_MAX
 
 
-def test_a_long_body_in_small_chunks_is_read(yard: Yard) -> None:
+def test_a_long_body_in_small_chunks_is_read(server: RunningServer) -> None:
     body = b'{"tasks":{"a":{"task":{"payload":{"noop":true}}}}}' + b" " * HEAD_BYTES_MAX
     chunks = b"".join(b"1;x=y\r\n%c\r\n" % one for one in body) + b"0\r\n\r\n"
-    answer = said(yard, head(yard, "POST", "/api/v1/graphs", b"Transfer-Encoding: chunked", JSON) + chunks)
+    answer = said(server, head(server, "POST", "/api/v1/graphs", b"Transfer-Encoding: chunked", JSON) + chunks)
     assert status(answer) == 201
 
 
@@ -168,8 +170,8 @@ def test_a_long_body_in_small_chunks_is_read(yard: Yard) -> None:
         b"GET /healthz HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
     ],
 )
-def test_a_request_that_does_not_say_clearly_to_whom_it_goes_is_refused(yard: Yard, lines: bytes) -> None:
-    assert refused(said(yard, lines + b"\r\n"), 400)
+def test_a_request_that_does_not_say_clearly_to_whom_it_goes_is_refused(server: RunningServer, lines: bytes) -> None:
+    assert refused(said(server, lines + b"\r\n"), 400)
 
 
 @pytest.mark.parametrize(
@@ -182,32 +184,32 @@ def test_a_request_that_does_not_say_clearly_to_whom_it_goes_is_refused(yard: Ya
         b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\nConnection: close\r\n\r\n0\r\n",
     ],
 )
-def test_a_request_that_says_to_whom_it_goes_is_read(yard: Yard, lines: bytes) -> None:
-    assert status(said(yard, lines + b"\r\n")) in (200, 405)
+def test_a_request_that_says_to_whom_it_goes_is_read(server: RunningServer, lines: bytes) -> None:
+    assert status(said(server, lines + b"\r\n")) in (200, 405)
 
 
 # Several requests on one connection.
 
 
-def test_a_refusal_comes_behind_the_answers_to_earlier_requests(yard: Yard, kept: Look) -> None:
+def test_a_refusal_comes_behind_the_answers_to_earlier_requests(server: RunningServer, kept: Digest) -> None:
     before = kept()
     first = f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {NOBODY}\r\n\r\n".encode()
     broken = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
     for last in (b"GET /healthz HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n", broken):
-        answer = said(yard, BEHIND + first + last + BEHIND)
+        answer = said(server, BEHIND + first + last + BEHIND)
         assert [int(one[:3]) for one in answer.split(b"HTTP/1.1 ")[1:]] == [200, 401, 400], last
     assert kept() == before
 
 
-def test_requests_that_are_sent_ahead_are_answered_in_their_order(yard: Yard) -> None:
+def test_requests_that_are_sent_ahead_are_answered_in_their_order(server: RunningServer) -> None:
     nowhere = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
     last = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    answer = said(yard, (BEHIND + nowhere) * 20 + last)
+    answer = said(server, (BEHIND + nowhere) * 20 + last)
     assert [int(one[:3]) for one in answer.split(b"HTTP/1.1 ")[1:]] == [200, 404] * 20 + [200]
 
 
-def test_too_many_requests_that_are_sent_ahead_are_refused(yard: Yard) -> None:
-    answer = said(yard, BEHIND * 4 * PIPELINE_MAX)
+def test_too_many_requests_that_are_sent_ahead_are_refused(server: RunningServer) -> None:
+    answer = said(server, BEHIND * 4 * PIPELINE_MAX)
     statuses = [int(one[:3]) for one in answer.split(b"HTTP/1.1 ")[1:]]
     assert (set(statuses[:-1]), statuses[-1], len(statuses) <= 2 * PIPELINE_MAX) == ({200}, 400, True)
 
@@ -215,23 +217,23 @@ def test_too_many_requests_that_are_sent_ahead_are_refused(yard: Yard) -> None:
 # Methods.
 
 
-def test_head_works_where_get_does_and_answers_no_body(yard: Yard) -> None:
-    made = yard.submit(graph(a=task()))
-    yard.hello()
-    (lease,) = [one for one in yard.claim() if one.task == made.key("a")]
-    yard.print(lease, 0, b"x" * 200_000)
+def test_head_works_where_get_does_and_answers_no_body(server: RunningServer) -> None:
+    made = server.submit(graph(a=task()))
+    server.hello()
+    (lease,) = [one for one in server.claim() if one.task == made.key("a")]
+    server.print(lease, 0, b"x" * 200_000)
     output = f"/api/v1/tasks/{made.tasks['a']}/output"
     for path in (*HEALTH, "/api/v1/openapi.json", "/api/v1/graphs", f"/api/v1/graphs/{made.id}", TOKENS, output):
-        got, headers = (said(yard, head(yard, method, path)).partition(b"\r\n\r\n") for method in ("GET", "HEAD"))
+        got, headers = (said(server, head(server, method, path)).partition(b"\r\n\r\n") for method in ("GET", "HEAD"))
         assert headers[2] == b"", path
         # Between two looks at the metrics they change.
         assert (status(headers[0]), len_of(headers[0]) == len_of(got[0]) or path == "/metrics") == (200, True), path
         same = [{line.partition(b":")[0] for line in one[0].split(b"\r\n")} for one in (got, headers)]
         assert same[0] == same[1], path
     # What is followed goes on until the attempt ends; its headers are there at once.
-    answer = said(yard, head(yard, "HEAD", f"{output}?follow=true"))
+    answer = said(server, head(server, "HEAD", f"{output}?follow=true"))
     assert (status(answer), answer.endswith(b"\r\n\r\n")) == (200, True)
-    yard.end(lease)
+    server.end(lease)
 
 
 def len_of(head_of_answer: bytes) -> bytes:
@@ -239,21 +241,21 @@ def len_of(head_of_answer: bytes) -> bytes:
     return next((line.partition(b":")[2].strip() for line in lines if line.startswith(b"content-length")), b"")
 
 
-def test_head_is_refused_as_get_is(yard: Yard) -> None:
+def test_head_is_refused_as_get_is(server: RunningServer) -> None:
     for path, wanted in ((TOKENS, 401), ("/nowhere", 404), ("/api/v1/requests", 405), ("/api/v1/bot/poll", 405)):
-        answer = said(yard, head(yard, "HEAD", path, token=NOBODY))
+        answer = said(server, head(server, "HEAD", path, token=NOBODY))
         assert (status(answer), answer.endswith(b"\r\n\r\n")) == (wanted, True), path
 
 
-def test_the_methods_that_a_refusal_names_are_those_that_there_are(yard: Yard) -> None:
+def test_the_methods_that_a_refusal_names_are_those_that_there_are(server: RunningServer) -> None:
     """Of every path of the description: the named methods are not refused as such, all others are."""
-    made = yard.submit(graph(a=task()))
-    described = yard.get("/api/v1/openapi.json")["paths"]
+    made = server.submit(graph(a=task()))
+    described = server.get("/api/v1/openapi.json")["paths"]
     of = defaultdict(lambda: made.id, task_id=made.tasks["a"], bot_id="b1", name="lab", token_id="0" * 22)
     for path, operations in described.items():
         wanted = {method.upper() for method in operations} | ({"HEAD"} if "get" in operations else set())
         for method in {*METHODS, *wanted}:
-            answer = said(yard, head(yard, method, path.format_map(of), b"Content-Length: 0", token=NOBODY))
+            answer = said(server, head(server, method, path.format_map(of), b"Content-Length: 0", token=NOBODY))
             if method not in wanted and path != "/api/v1/graphs/check":
                 assert status(answer) == 405, (path, method)
             if status(answer) == 405:
@@ -266,22 +268,22 @@ def allowed(answer: bytes) -> set[str]:
     return {method.strip() for method in found.partition(":")[2].split(",")}
 
 
-def test_a_wish_to_speak_something_else_is_not_heard_and_ends_the_connection(yard: Yard) -> None:
+def test_a_wish_to_speak_something_else_is_not_heard_and_ends_the_connection(server: RunningServer) -> None:
     for other in (b"websocket", b"h2c"):
         lines = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: " + other + b"\r\n\r\n"
-        answer = said(yard, lines + BEHIND)
+        answer = said(server, lines + BEHIND)
         assert (status(answer), answer.count(b"HTTP/1.1 ")) == (200, 1)
 
 
-def test_a_token_counts_only_where_it_belongs(yard: Yard) -> None:
+def test_a_token_counts_only_where_it_belongs(server: RunningServer) -> None:
     for line in (
-        f"GET {TOKENS}?access_token={yard.admin} HTTP/1.1\r\nHost: x",
-        f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nCookie: token={yard.admin}",
-        f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {yard.admin}",
-        f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nAuthorization: {yard.admin}",
+        f"GET {TOKENS}?access_token={server.admin} HTTP/1.1\r\nHost: x",
+        f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nCookie: token={server.admin}",
+        f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {server.admin}",
+        f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nAuthorization: {server.admin}",
         f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nX-Forwarded-User: admin\r\nX-Real-Ip: 127.0.0.1",
     ):
-        assert refused(said(yard, line.encode() + b"\r\nConnection: close\r\n\r\n"), 401), line
+        assert refused(said(server, line.encode() + b"\r\nConnection: close\r\n\r\n"), 401), line
 
 
 # Sizes.
@@ -297,29 +299,31 @@ def test_a_token_counts_only_where_it_belongs(yard: Yard) -> None:
     ],
     ids=["one header", "a header without end", "an address", "many headers"],
 )
-def test_a_head_that_is_too_large_is_refused(yard: Yard, text: bytes) -> None:
-    assert refused(said(yard, text), 431)
+def test_a_head_that_is_too_large_is_refused(server: RunningServer, text: bytes) -> None:
+    assert refused(said(server, text), 431)
 
 
-def test_a_large_head_within_the_limit_is_read(yard: Yard) -> None:
+def test_a_large_head_within_the_limit_is_read(server: RunningServer) -> None:
     large = b"X: " + b"a" * (HEAD_BYTES_MAX - 1_000)
-    assert status(said(yard, head(yard, "GET", "/healthz", large))) == 200
+    assert status(said(server, head(server, "GET", "/healthz", large))) == 200
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"deflate", b"br", b"zstd", b"gzip, gzip"])
-def test_compressed_bodies_are_refused_unread(yard: Yard, kept: Look, coding: bytes) -> None:
+def test_compressed_bodies_are_refused_unread(server: RunningServer, kept: Digest, coding: bytes) -> None:
     before = kept()
     lines = [b"Content-Encoding: " + coding, b"Content-Length: 4"]
     for method, path in (("POST", "/api/v1/graphs"), ("POST", TOKENS), ("PUT", "/api/v1/pools/lab")):
-        assert refused(said(yard, head(yard, method, path, *lines) + b"\x1f\x8b\x08\x00"), 415)
+        assert refused(said(server, head(server, method, path, *lines) + b"\x1f\x8b\x08\x00"), 415)
     assert kept() == before
 
 
 @pytest.mark.parametrize(
     ("path", "most"), [("/api/v1/graphs", 10_485_760), (TOKENS, 65_536), ("/api/v1/requests", 10_485_760)]
 )
-def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(yard: Yard, path: str, most: int) -> None:
-    answer = said(yard, head(yard, "POST", path, b"Content-Length: %d" % (most + 1)))
+def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(
+    server: RunningServer, path: str, most: int
+) -> None:
+    answer = said(server, head(server, "POST", path, b"Content-Length: %d" % (most + 1)))
     assert refused(answer, 413)
 
 
@@ -327,125 +331,125 @@ def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(yard: Yard,
 
 
 @pytest.fixture
-def later(yard: Yard) -> Callable[[float], None]:
+def later(server: RunningServer) -> Callable[[float], None]:
     """Have the server look at its connections as if so many seconds had gone by."""
 
     def act(seconds: float) -> None:
         async def look() -> None:
             close_late_connections(connections, asyncio.get_running_loop().time() + seconds)
 
-        connections: Any = yard.server._uvicorn.server_state.connections
+        connections: Any = server.http._uvicorn.server_state.connections
         loop = next(iter(connections)).loop
         asyncio.run_coroutine_threadsafe(look(), loop).result(SOON_S)
 
     return act
 
 
-def settle(yard: Yard) -> None:
+def settle(server: RunningServer) -> None:
     """What was sent before was read before: the server answers in the order in which bytes come."""
-    assert yard.ask("GET", "/healthz").status == 200
+    assert server.ask("GET", "/healthz").status == 200
 
 
-def test_a_connection_that_never_asks_is_closed(yard: Yard, later: Callable[[float], None]) -> None:
-    with connected(yard) as line:
-        settle(yard)
+def test_a_connection_that_never_asks_is_closed(server: RunningServer, later: Callable[[float], None]) -> None:
+    with connected(server) as connection:
+        settle(server)
         later(HEAD_MAX_S + 1)
-        assert said_on(line) == b""
+        assert said_on(connection) == b""
 
 
-def test_a_head_that_comes_too_slowly_is_told_so(yard: Yard, later: Callable[[float], None]) -> None:
-    with connected(yard) as line:
-        line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: a")
-        settle(yard)
+def test_a_head_that_comes_too_slowly_is_told_so(server: RunningServer, later: Callable[[float], None]) -> None:
+    with connected(server) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: a")
+        settle(server)
         later(HEAD_MAX_S - 5)
-        line.sendall(b"a")
-        settle(yard)
+        connection.sendall(b"a")
+        settle(server)
         later(HEAD_MAX_S + 1)
-        assert refused(said_on(line), 408)
+        assert refused(said_on(connection), 408)
 
 
 @pytest.mark.parametrize("path", ["/api/v1/graphs", TOKENS, "/api/v1/bot/poll"])
 def test_a_body_that_comes_too_slowly_ends_and_changes_nothing(
-    yard: Yard, kept: Look, later: Callable[[float], None], path: str
+    server: RunningServer, kept: Digest, later: Callable[[float], None], path: str
 ) -> None:
-    token = yard.token(kind="bot", pool="default") if path.endswith("poll") else None
+    token = server.token(kind="bot", pool="default") if path.endswith("poll") else None
     before = kept()
-    with connected(yard) as line:
-        line.sendall(head(yard, "POST", path, b"Content-Length: 100", token=token) + b'{"tasks"')
-        settle(yard)
+    with connected(server) as connection:
+        connection.sendall(head(server, "POST", path, b"Content-Length: 100", token=token) + b'{"tasks"')
+        settle(server)
         later(BODY_MAX_S + 1)
-        assert refused(said_on(line), 408)
+        assert refused(said_on(connection), 408)
     assert kept() == before
 
 
 def test_an_answer_is_not_kept_for_ever_for_somebody_who_does_not_read_it(
-    yard: Yard, later: Callable[[float], None]
+    server: RunningServer, later: Callable[[float], None]
 ) -> None:
-    made = yard.submit(graph(a=task()))
-    yard.hello()
-    (lease,) = [one for one in yard.claim() if one.task == made.key("a")]
+    made = server.submit(graph(a=task()))
+    server.hello()
+    (lease,) = [one for one in server.claim() if one.task == made.key("a")]
     for place in range(64):
-        yard.print(lease, place * 262_144, b"x" * 262_144)
-    with socket.socket() as line:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        line.settimeout(SOON_S)
-        line.connect(("127.0.0.1", yard.server.port))
-        line.sendall(head(yard, "GET", f"/api/v1/tasks/{made.tasks['a']}/output"))
-        assert line.recv(100).startswith(b"HTTP/1.1 200 ")
-        connections: Any = yard.server._uvicorn.server_state.connections
+        server.print(lease, place * 262_144, b"x" * 262_144)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.settimeout(SOON_S)
+        connection.connect(("127.0.0.1", server.http.port))
+        connection.sendall(head(server, "GET", f"/api/v1/tasks/{made.tasks['a']}/output"))
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+        connections: Any = server.http._uvicorn.server_state.connections
         for _ in range(1_000):
-            settle(yard)
+            settle(server)
             if any(one.flow.write_paused for one in list(connections)):
                 break
         later(0)
         later(READ_MAX_S + 1)
-        assert len(said_on(line)) < 64 * 262_144
-    yard.end(lease)
+        assert len(said_on(connection)) < 64 * 262_144
+    server.end(lease)
 
 
 def test_a_connection_between_two_requests_is_kept_for_a_while_and_blank_lines_do_not_keep_it(
-    yard: Yard, later: Callable[[float], None]
+    server: RunningServer, later: Callable[[float], None]
 ) -> None:
-    with connected(yard) as line:
-        line.sendall(BEHIND)
-        assert line.recv(1_000).endswith(b"ok\n")
+    with connected(server) as connection:
+        connection.sendall(BEHIND)
+        assert connection.recv(1_000).endswith(b"ok\n")
         later(KEEP_ALIVE_S - 1)
-        line.sendall(b"\r\n")
-        settle(yard)
+        connection.sendall(b"\r\n")
+        settle(server)
         later(KEEP_ALIVE_S + HEAD_MAX_S + 1)
-        assert said_on(line) == b""
+        assert said_on(connection) == b""
 
 
-def test_whoever_waits_for_the_server_is_not_late(yard: Yard, later: Callable[[float], None]) -> None:
-    made = yard.submit(graph(a=task(dimensions={"pool": "nowhere"})))
-    with connected(yard) as line:
-        line.sendall(head(yard, "GET", f"/api/v1/graphs/{made.id}?wait_ms=20000"))
-        settle(yard)
+def test_whoever_waits_for_the_server_is_not_late(server: RunningServer, later: Callable[[float], None]) -> None:
+    made = server.submit(graph(a=task(dimensions={"pool": "nowhere"})))
+    with connected(server) as connection:
+        connection.sendall(head(server, "GET", f"/api/v1/graphs/{made.id}?wait_ms=20000"))
+        settle(server)
         later(10 * BODY_MAX_S)
-        assert yard.ask("POST", f"/api/v1/graphs/{made.id}/cancel").status == 200
-        assert status(said_on(line)) == 200
+        assert server.ask("POST", f"/api/v1/graphs/{made.id}/cancel").status == 200
+        assert status(said_on(connection)) == 200
 
 
 # Many.
 
 
-def test_hundreds_of_half_open_connections_starve_nobody(yard: Yard, later: Callable[[float], None]) -> None:
+def test_hundreds_of_half_open_connections_starve_nobody(server: RunningServer, later: Callable[[float], None]) -> None:
     with ExitStack() as opened:
-        lines = [opened.enter_context(connected(yard)) for _ in range(300)]
-        for number, line in enumerate(lines):
-            line.sendall([b"", b"GET /he", b"POST /api/v1/graphs HTTP/1.1\r\nContent-Length: 9\r\n"][number % 3])
-        yard.submit(graph(a=task()))
+        lines = [opened.enter_context(connected(server)) for _ in range(300)]
+        for number, connection in enumerate(lines):
+            connection.sendall([b"", b"GET /he", b"POST /api/v1/graphs HTTP/1.1\r\nContent-Length: 9\r\n"][number % 3])
+        server.submit(graph(a=task()))
         later(HEAD_MAX_S + 1)
         assert {status(said_on(line)) for line in lines} == {0, 408}
 
 
 def test_of_too_many_newcomers_the_one_that_waited_longest_has_to_go(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection: Any = yard.server._uvicorn.config.http
+    connection: Any = server.http._uvicorn.config.http
     monkeypatch.setattr(connection.keywords["entrance"], "_most", 2)
-    with connected(yard) as first, connected(yard) as second, connected(yard) as third:
+    with connected(server) as first, connected(server) as second, connected(server) as third:
         assert said_on(first) == b""
-        for line in (second, third):
-            line.sendall(BEHIND)
-            assert line.recv(1_000).endswith(b"ok\n")
+        for connection in (second, third):
+            connection.sendall(BEHIND)
+            assert connection.recv(1_000).endswith(b"ok\n")

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.project.tree import ROOT
-from tests.server.yard import SOON_S
+from tests.server.running_server import SOON_S
 
 SCHEMATHESIS = ROOT / ".venv-fuzz" / "bin" / "schemathesis"
 CHECKS = (
@@ -54,8 +54,8 @@ def environment() -> None:
 @contextmanager
 def staged(url: str, looks: Path) -> Iterator[dict[str, Any]]:
     """A server in a process of its own, and what it has to be asked about."""
-    line = [sys.executable, "-m", "tests.hardening.stage", url, str(looks)]
-    with subprocess.Popen(line, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-m", "tests.hardening.prepared_server", url, str(looks)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -81,7 +81,7 @@ def asked(told: dict[str, Any], who: str, questions: list[str], tmp_path: Path) 
     shown = [f"--header=Authorization: Bearer {told['tokens'][who]}"] if told["tokens"][who] else []
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     known = {"TASKYARD_KNOWN": json.dumps(told["names"]), "TASKYARD_LOOKS": str(tmp_path / "looks")}
-    hooks = {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": "tests.hardening.odd_questions"}
+    hooks = {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": "tests.hardening.schemathesis_hooks"}
     return subprocess.run(
         [
             str(SCHEMATHESIS), "run", f"{told['url']}/api/v1/openapi.json", f"--checks={','.join(CHECKS)}", *questions,

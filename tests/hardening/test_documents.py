@@ -20,8 +20,8 @@ from tests.hardening.corpus import (
     with_label,
     yaml,
 )
-from tests.hardening.fingerprint import Look
-from tests.server.yard import Answer, Made, Yard, fresh, graph, task
+from tests.hardening.store_digest import Digest
+from tests.server.running_server import Answer, Made, RunningServer, fresh, graph, task
 
 YAML = {"Content-Type": "application/yaml"}
 
@@ -33,160 +33,166 @@ def is_refused(answer: Answer, status: int = 400) -> bool:
 
 
 @pytest.fixture(params=["sqlite", "postgres"], scope="module")
-def either(request: pytest.FixtureRequest) -> Iterator[Yard]:
+def either_server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     """One server for each of the two databases."""
     if request.param == "sqlite":
         yield request.getfixturevalue("yard")
         return
     postgres = request.getfixturevalue("postgres")
     url = postgres.fresh()
-    with Yard(url) as made:
+    with RunningServer(url) as made:
         yield made
     postgres.drop(url)
 
 
-def test_a_document_whose_text_is_no_json_is_refused_and_changes_nothing(yard: Yard, kept: Look) -> None:
+def test_a_document_whose_text_is_no_json_is_refused_and_changes_nothing(server: RunningServer, kept: Digest) -> None:
     before = kept()
     for name, body in JSON_TEXTS.items():
         for path in ("/api/v1/graphs", "/api/v1/requests"):
-            assert is_refused(yard.ask("POST", path, body)), name
+            assert is_refused(server.ask("POST", path, body)), name
     assert kept() == before
 
 
-def test_a_document_whose_text_is_no_plain_yaml_is_refused_and_changes_nothing(yard: Yard, kept: Look) -> None:
+def test_a_document_whose_text_is_no_plain_yaml_is_refused_and_changes_nothing(
+    server: RunningServer, kept: Digest
+) -> None:
     before = kept()
     for name, body in YAML_TEXTS.items():
-        assert is_refused(yard.ask("POST", "/api/v1/graphs", body, headers=YAML)), name
+        assert is_refused(server.ask("POST", "/api/v1/graphs", body, headers=YAML)), name
     assert kept() == before
 
 
-def test_a_number_that_is_not_what_a_field_takes_is_refused_and_changes_nothing(yard: Yard, kept: Look) -> None:
+def test_a_number_that_is_not_what_a_field_takes_is_refused_and_changes_nothing(
+    server: RunningServer, kept: Digest
+) -> None:
     before = kept()
     for name, number in NUMBERS.items():
         body = GOOD.replace(b'"payload"', b'"priority":' + number.encode() + b',"payload"')
-        assert is_refused(yard.ask("POST", "/api/v1/graphs", body)), name
+        assert is_refused(server.ask("POST", "/api/v1/graphs", body)), name
         pool = b'{"capacity":' + number.encode() + b"}"
         if name not in {"beyond patience", "exact no more", "too many", "null"}:
-            assert is_refused(yard.ask("PUT", "/api/v1/pools/lab", pool)), name
+            assert is_refused(server.ask("PUT", "/api/v1/pools/lab", pool)), name
     assert kept() == before
 
 
-def test_a_good_document_may_begin_with_a_mark_of_its_order_and_end_with_blanks(yard: Yard) -> None:
-    assert yard.ask("POST", "/api/v1/graphs", b"\xef\xbb\xbf \n" + GOOD + b"\r\n \t").status == 201
+def test_a_good_document_may_begin_with_a_mark_of_its_order_and_end_with_blanks(server: RunningServer) -> None:
+    assert server.ask("POST", "/api/v1/graphs", b"\xef\xbb\xbf \n" + GOOD + b"\r\n \t").status == 201
 
 
 @pytest.mark.parametrize(
     "word", ["no", "on", "yes", "n", "12:30", "0o17", "0x1f", "1_000", "2024-01-01", "=", "1e", ".5"]
 )
-def test_words_that_other_readers_of_yaml_turn_into_something_stay_texts(yard: Yard, word: str) -> None:
-    answer = yard.ask("POST", "/api/v1/graphs", yaml("", word), headers=YAML)
+def test_words_that_other_readers_of_yaml_turn_into_something_stay_texts(server: RunningServer, word: str) -> None:
+    answer = server.ask("POST", "/api/v1/graphs", yaml("", word), headers=YAML)
     assert answer.status == 201, answer.body
-    assert env_of(yard, answer) == word
+    assert env_of(server, answer) == word
 
 
-def env_of(yard: Yard, answer: Answer, label: str = "a") -> Any:
-    shown = yard.get(f"/api/v1/tasks/{answer.json['nameMapping'][label]}")
+def env_of(server: RunningServer, answer: Answer, label: str = "a") -> Any:
+    shown = server.get(f"/api/v1/tasks/{answer.json['nameMapping'][label]}")
     return shown["definition"]["slices"][0]["payload"]["env"]["X"]
 
 
-def test_texts_are_kept_to_the_letter_whatever_they_would_do_elsewhere(either: Yard) -> None:
+def test_texts_are_kept_to_the_letter_whatever_they_would_do_elsewhere(either_server: RunningServer) -> None:
     for name, text in TEXTS.items():
         for ascii_only in (True, False):
             written = json.dumps(text, ensure_ascii=ascii_only)
-            answer = either.ask("POST", "/api/v1/graphs", document(written))
+            answer = either_server.ask("POST", "/api/v1/graphs", document(written))
             assert answer.status == 201, (name, answer.body)
-            assert env_of(either, answer) == text, name
+            assert env_of(either_server, answer) == text, name
 
 
-def test_answers_are_json_without_raw_control_characters(yard: Yard) -> None:
+def test_answers_are_json_without_raw_control_characters(server: RunningServer) -> None:
     for text in TEXTS.values():
-        made = yard.ask("POST", "/api/v1/graphs", document(json.dumps(text)))
-        shown = yard.ask("GET", f"/api/v1/tasks/{made.json['nameMapping']['a']}")
+        made = server.ask("POST", "/api/v1/graphs", document(json.dumps(text)))
+        shown = server.ask("GET", f"/api/v1/tasks/{made.json['nameMapping']['a']}")
         assert shown.headers["content-type"] == "application/json"
         assert not [byte for byte in shown.body if byte < 0x20]
 
 
-def test_names_that_people_could_not_read_or_type_are_refused_wherever_a_name_goes(yard: Yard, kept: Look) -> None:
-    bot = yard.token(kind="bot", pool="default")
+def test_names_that_people_could_not_read_or_type_are_refused_wherever_a_name_goes(
+    server: RunningServer, kept: Digest
+) -> None:
+    bot = server.token(kind="bot", pool="default")
     before = kept()
     for name, text in NO_NAMES.items():
         hello = {"bot": text, "session": "s"}
         asked = [
-            ("a label", yard.ask("POST", "/api/v1/graphs", with_label(text))),
-            ("a name", yard.ask("POST", "/api/v1/graphs", json.loads(GOOD) | {"name": text})),
-            ("a token", yard.ask("POST", "/api/v1/tokens", {"name": text})),
-            ("a scope", yard.ask("POST", "/api/v1/tokens", {"name": "a", "scopes": [f"pool:{text}:read"]})),
-            ("a mutex", yard.ask("POST", "/api/v1/graphs", graph(a=task(mutexes=[{"key": text}])))),
-            ("a bot", yard.ask("POST", "/api/v1/bot/hello", hello, token=bot)),
+            ("a label", server.ask("POST", "/api/v1/graphs", with_label(text))),
+            ("a name", server.ask("POST", "/api/v1/graphs", json.loads(GOOD) | {"name": text})),
+            ("a token", server.ask("POST", "/api/v1/tokens", {"name": text})),
+            ("a scope", server.ask("POST", "/api/v1/tokens", {"name": "a", "scopes": [f"pool:{text}:read"]})),
+            ("a mutex", server.ask("POST", "/api/v1/graphs", graph(a=task(mutexes=[{"key": text}])))),
+            ("a bot", server.ask("POST", "/api/v1/bot/hello", hello, token=bot)),
         ]
         for place, answer in asked:
             assert is_refused(answer), (name, place, answer.body)
     assert kept() == before
 
 
-def test_a_pool_needs_a_name_that_people_can_read_and_type_too(yard: Yard, kept: Look) -> None:
+def test_a_pool_needs_a_name_that_people_can_read_and_type_too(server: RunningServer, kept: Digest) -> None:
     before = kept()
     for name, text in NO_NAMES.items():
         if text and "/" not in text:  # else it is another path
-            assert is_refused(yard.ask("PUT", f"/api/v1/pools/{quote(text, safe='')}", {})), name
+            assert is_refused(server.ask("PUT", f"/api/v1/pools/{quote(text, safe='')}", {})), name
     assert kept() == before
 
 
-def test_names_that_are_only_unusual_are_kept_to_the_letter(either: Yard) -> None:
+def test_names_that_are_only_unusual_are_kept_to_the_letter(either_server: RunningServer) -> None:
     for name, text in NAMES.items():
-        answer = either.ask("POST", "/api/v1/graphs", with_label(text) | {"name": text})
+        answer = either_server.ask("POST", "/api/v1/graphs", with_label(text) | {"name": text})
         assert (answer.status, list(answer.json["nameMapping"])) == (201, [text]), name
-        assert either.get(f"/api/v1/graphs/{answer.json['graph_id']}")["name"] == text
-        found = either.get(f"/api/v1/graphs?name={quote(text, safe='')}&limit=1")["items"]
+        assert either_server.get(f"/api/v1/graphs/{answer.json['graph_id']}")["name"] == text
+        found = either_server.get(f"/api/v1/graphs?name={quote(text, safe='')}&limit=1")["items"]
         assert [one["id"] for one in found] == [answer.json["graph_id"]], name
 
 
-def test_names_that_look_alike_are_told_apart(either: Yard) -> None:
+def test_names_that_look_alike_are_told_apart(either_server: RunningServer) -> None:
     plain, alike = fresh("a"), fresh("a").replace("a", "\u0430", 1)
     both = graph(**{plain: task(), alike: task(plain)})
-    assert set(either.submit(both).tasks) == {plain, alike}
+    assert set(either_server.submit(both).tasks) == {plain, alike}
 
 
 # What tasks and bots say.
 
 
-def running(yard: Yard) -> tuple[Made, Lease]:
+def running(server: RunningServer) -> tuple[Made, Lease]:
     """A task that runs on a bot of its own."""
     where = fresh("pool")
-    made = yard.submit(graph(a=task(dimensions={"pool": where})))
-    yard.hello(made.id, where)
-    (lease,) = yard.claim(made.id)
+    made = server.submit(graph(a=task(dimensions={"pool": where})))
+    server.hello(made.id, where)
+    (lease,) = server.claim(made.id)
     return made, lease
 
 
-def test_output_comes_back_byte_for_byte_and_never_as_a_page(either: Yard) -> None:
-    made, lease = running(either)
+def test_output_comes_back_byte_for_byte_and_never_as_a_page(either_server: RunningServer) -> None:
+    made, lease = running(either_server)
     sent = b"".join(text.encode() for text in TEXTS.values()) + bytes(range(256))
-    either.print(lease, 0, sent, bot=made.id)
-    answer = either.ask("GET", f"/api/v1/tasks/{made.tasks['a']}/output")
+    either_server.print(lease, 0, sent, bot=made.id)
+    answer = either_server.ask("GET", f"/api/v1/tasks/{made.tasks['a']}/output")
     assert answer.body == sent
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "sandbox" in answer.headers["content-security-policy"]
     assert answer.headers["content-disposition"].startswith("attachment")
-    either.end(lease, bot=made.id)
+    either_server.end(lease, bot=made.id)
 
 
-def test_what_a_task_says_of_itself_is_kept_to_the_letter_or_refused(either: Yard) -> None:
-    made, lease = running(either)
-    path, token = f"/api/v1/tasks/{made.tasks['a']}", either.run_token(lease)
+def test_what_a_task_says_of_itself_is_kept_to_the_letter_or_refused(either_server: RunningServer) -> None:
+    made, lease = running(either_server)
+    path, token = f"/api/v1/tasks/{made.tasks['a']}", either_server.run_token(lease)
     for name, text in TEXTS.items():
-        assert either.ask("PUT", f"{path}/result", {"said": [text]}, token=token).status == 204, name
-        assert either.get(path)["result"] == {"said": [text]}, name
-        told = either.ask("PUT", f"{path}/progress", text.encode(), token=token)
+        assert either_server.ask("PUT", f"{path}/result", {"said": [text]}, token=token).status == 204, name
+        assert either_server.get(path)["result"] == {"said": [text]}, name
+        told = either_server.ask("PUT", f"{path}/progress", text.encode(), token=token)
         if told.status == 204:
-            assert either.get(path)["progress"] == text, name
+            assert either_server.get(path)["progress"] == text, name
         else:
             assert is_refused(told, 413 if len(text) > 4_096 else 400), name
     for body in (b"\xff", b"a\0b", b'{"a":1,"a":2}', b'"\\ud800"', b"NaN", b"[" * 10_000, b""):
-        assert is_refused(either.ask("PUT", f"{path}/result", body, token=token)), body[:20]
-    assert either.get(path)["result"] == {"said": [""]}
-    either.end(lease, bot=made.id)
+        assert is_refused(either_server.ask("PUT", f"{path}/result", body, token=token)), body[:20]
+    assert either_server.get(path)["result"] == {"said": [""]}
+    either_server.end(lease, bot=made.id)
 
 
 @pytest.mark.parametrize(
@@ -207,18 +213,20 @@ def test_what_a_task_says_of_itself_is_kept_to_the_letter_or_refused(either: Yar
     ],
     ids=lambda said: ",".join(f"{key}={str(value)[:12]!r}" for key, value in said.items())[:60],
 )
-def test_a_bot_that_says_nonsense_is_refused_and_changes_nothing(yard: Yard, kept: Look, said: dict[str, Any]) -> None:
-    token = yard.token(kind="bot", pool="default")
+def test_a_bot_that_says_nonsense_is_refused_and_changes_nothing(
+    server: RunningServer, kept: Digest, said: dict[str, Any]
+) -> None:
+    token = server.token(kind="bot", pool="default")
     before = kept()
-    assert is_refused(yard.ask("POST", "/api/v1/bot/hello", said, token=token))
+    assert is_refused(server.ask("POST", "/api/v1/bot/hello", said, token=token))
     assert kept() == before
 
 
-def test_what_an_admin_says_of_a_bot_is_kept_to_the_letter(either: Yard) -> None:
-    either.hello("odd")
+def test_what_an_admin_says_of_a_bot_is_kept_to_the_letter(either_server: RunningServer) -> None:
+    either_server.hello("odd")
     for name, text in TEXTS.items():
         if text:
-            answer = either.ask("PATCH", "/api/v1/bots/odd", {"maintenance": text})
+            answer = either_server.ask("PATCH", "/api/v1/bots/odd", {"maintenance": text})
             assert (answer.status, answer.json["maintenance"]) == (200, text), name
 
 
@@ -233,16 +241,16 @@ def test_what_an_admin_says_of_a_bot_is_kept_to_the_letter(either: Yard) -> None
         "1;DROP%20TABLE", "1'--", "{graph_id}", "null", "undefined", "%ED%A0%80", "%C0%AE", "a" * 5_000,
     ],
 )  # fmt: skip
-def test_an_id_that_is_none_finds_nothing_and_changes_nothing(yard: Yard, kept: Look, id: str) -> None:
+def test_an_id_that_is_none_finds_nothing_and_changes_nothing(server: RunningServer, kept: Digest, id: str) -> None:
     before = kept()
     asked = [("GET", f"/graphs/{id}"), ("GET", f"/tasks/{id}"), ("GET", f"/tasks/{id}/output"), ("GET", f"/bots/{id}"),
              ("POST", f"/graphs/{id}/cancel"), ("POST", f"/tasks/{id}/rerun"), ("DELETE", f"/tokens/{id}"),
              ("PATCH", f"/bots/{id}")]  # fmt: skip
     for method, path in asked:
-        answer = yard.ask(method, f"/api/v1{path}", {} if method == "PATCH" else None)
+        answer = server.ask(method, f"/api/v1{path}", {} if method == "PATCH" else None)
         assert answer.status in {404, 405}, (method, path, answer.status)
         assert answer.headers["content-type"] == "application/problem+json"
         assert not [byte for byte in answer.body if byte < 0x20]
-    put = yard.ask("PUT", f"/api/v1/graphs/{id}", GOOD)
+    put = server.ask("PUT", f"/api/v1/graphs/{id}", GOOD)
     assert put.status in {400, 404, 405}, put.body
     assert kept() == before

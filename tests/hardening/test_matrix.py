@@ -10,8 +10,8 @@ import pytest
 
 from taskyard.core.states import Signal
 from tests.engine.rig import soon
-from tests.hardening.fingerprint import Look
-from tests.server.yard import Answer, Yard, graph, task
+from tests.hardening.store_digest import Digest
+from tests.server.running_server import Answer, RunningServer, graph, task
 
 LAB = {"pool": "lab"}
 #: The description itself is no part of what it describes.
@@ -78,80 +78,84 @@ class Scene:
 class Stage:
     """Where scenes are played: a server, and those whose tokens outlast a scene."""
 
-    def __init__(self, yard: Yard) -> None:
-        self.yard = yard
-        yard.hello("b1", "lab")
-        yard.hello("b2", "lab")
-        yard.ask("POST", "/api/v1/bot/hello", {"bot": "another", "session": "s"}, token=yard.token(kind="bot", **LAB))
+    def __init__(self, server: RunningServer) -> None:
+        self.server = server
+        server.hello("b1", "lab")
+        server.hello("b2", "lab")
+        server.ask(
+            "POST", "/api/v1/bot/hello", {"bot": "another", "session": "s"}, token=server.token(kind="bot", **LAB)
+        )
         self.lasting = {
             "nobody": None,
             "unknown": NO_ONE,
             "expired": self._over(),
             "revoked": self._revoked(),
-            "elsewhere": yard.token("pool:other:admin"),
-            "reader": yard.token("pool:lab:read"),
-            "submitter": yard.token("pool:lab:submit"),
-            "canceler": yard.token("pool:lab:cancel"),
-            "approver": yard.token("pool:lab:approve"),
-            "pool-admin": yard.token("pool:lab:admin"),
-            "admin": yard.admin,
-            "bot": yard.token(kind="bot", pool="lab"),
-            "newcomer": yard.token(kind="enrolment", pool="lab"),
+            "elsewhere": server.token("pool:other:admin"),
+            "reader": server.token("pool:lab:read"),
+            "submitter": server.token("pool:lab:submit"),
+            "canceler": server.token("pool:lab:cancel"),
+            "approver": server.token("pool:lab:approve"),
+            "pool-admin": server.token("pool:lab:admin"),
+            "admin": server.admin,
+            "bot": server.token(kind="bot", pool="lab"),
+            "newcomer": server.token(kind="enrolment", pool="lab"),
         }
 
     def scene(self) -> Scene:
-        yard = self.yard
-        made, beside = yard.submit(SCENE), yard.submit(DOCUMENT)
-        leases = {lease.task: lease for lease in yard.claim()}
+        server = self.server
+        made, beside = server.submit(SCENE), server.submit(DOCUMENT)
+        leases = {lease.task: lease for lease in server.claim()}
         own, ended, other = leases[made.key("a")], leases[made.key("b")], leases[beside.key("a")]
-        yard.ask("PUT", f"/api/v1/tasks/{made.tasks['a']}/result", {"n": 0}, token=yard.run_token(own))
-        yard.end(ended, Signal.FAIL)
-        soon(lambda: yard.get(f"/api/v1/tasks/{made.tasks['q']}")["state"] == "running")  # the server asks by itself
+        server.ask("PUT", f"/api/v1/tasks/{made.tasks['a']}/result", {"n": 0}, token=server.run_token(own))
+        server.end(ended, Signal.FAIL)
+        soon(lambda: server.get(f"/api/v1/tasks/{made.tasks['q']}")["state"] == "running")  # the server asks by itself
         names = {"graph": made.id, "task": made.tasks["a"], "failed": made.tasks["b"], "bot": "b2", "pool": "lab"}
         names["key"] = "lab"
         names |= {"question": made.tasks["q"], "ending": made.id[-6:]}
-        names |= {"put": f"{int(made.id, 16) - 16 * 7:016x}", "token": yard.token("pool:lab:read").split("_")[2]}
+        names |= {"put": f"{int(made.id, 16) - 16 * 7:016x}", "token": server.token("pool:lab:read").split("_")[2]}
         running = {"own-run": own, "ended-run": ended, "other-run": other}
 
         def close() -> None:
             for one in (made, beside):
-                yard.ask("POST", f"/api/v1/graphs/{one.id}/cancel")
+                server.ask("POST", f"/api/v1/graphs/{one.id}/cancel")
             for lease in (own, other):
-                yard.end(lease)
+                server.end(lease)
 
-        return Scene(names, self.lasting | {who: yard.run_token(lease) for who, lease in running.items()}, close)
+        return Scene(names, self.lasting | {who: server.run_token(lease) for who, lease in running.items()}, close)
 
     def ask(self, row: Row, who: str, scene: Scene) -> Answer:
-        return self.yard.ask(row.method, row.path.format(**scene.names), BODIES.get(row.name), token=scene.tokens[who])
+        return self.server.ask(
+            row.method, row.path.format(**scene.names), BODIES.get(row.name), token=scene.tokens[who]
+        )
 
     def _over(self) -> str:
         """A token that is over: made with a life of one millisecond, and looked at once that has passed."""
-        token = self.yard.token("admin", expires_in_ms=1)
+        token = self.server.token("admin", expires_in_ms=1)
         for _ in range(10_000):
-            if self.yard.ask("GET", "/api/v1/tokens?limit=1", token=token).status == 401:
+            if self.server.ask("GET", "/api/v1/tokens?limit=1", token=token).status == 401:
                 return token
         raise AssertionError("a token of one millisecond lives on")
 
     def _revoked(self) -> str:
-        token = self.yard.token("admin")
-        assert self.yard.ask("DELETE", f"/api/v1/tokens/{token.split('_')[2]}").status == 200
+        token = self.server.token("admin")
+        assert self.server.ask("DELETE", f"/api/v1/tokens/{token.split('_')[2]}").status == 200
         return token
 
 
 @pytest.fixture(scope="module")
-def stage(yard: Yard) -> Stage:
-    return Stage(yard)
+def stage(server: RunningServer) -> Stage:
+    return Stage(server)
 
 
-def test_every_route_has_a_line_and_every_line_a_route(yard: Yard) -> None:
-    described = yard.get("/api/v1/openapi.json")["paths"]
+def test_every_route_has_a_line_and_every_line_a_route(server: RunningServer) -> None:
+    described = server.get("/api/v1/openapi.json")["paths"]
     routes = {(method.upper(), _short(path)) for path, found in described.items() for method in found}
     assert {(row.method, _plain(row.path)) for row in table()} == routes | UNDESCRIBED
 
 
 @pytest.mark.parametrize("row", table(), ids=lambda row: row.name)
 def test_everybody_gets_the_answer_of_the_table_and_the_refused_change_nothing(
-    stage: Stage, row: Row, kept: Look
+    stage: Stage, row: Row, kept: Digest
 ) -> None:
     scene = stage.scene()
     before = kept()
@@ -190,7 +194,7 @@ def test_what_is_not_there_is_the_same_for_everybody_who_may_ask(stage: Stage) -
         for row in table():
             if row.method == "GET" and any(f"{{{name}}}" in row.path for name in ("graph", "task", "bot")):
                 path = row.path.format(**nothing)
-                answer = stage.yard.ask("GET", path, token=stage.lasting[who])
+                answer = stage.server.ask("GET", path, token=stage.lasting[who])
                 assert (answer.status, answer.json["code"]) == (404, "not_found"), (who, path)
 
 

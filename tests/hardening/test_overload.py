@@ -13,8 +13,8 @@ import pytest
 
 from taskyard import Client
 from taskyard.server.settings import Settings
-from tests.hardening.wire import connected, head, said_on, status
-from tests.server.yard import SOON_S, Answer, Yard, graph, task, wide
+from tests.hardening.raw_http import connected, head, said_on, status
+from tests.server.running_server import SOON_S, Answer, RunningServer, graph, task, wide
 
 FLOOD, LINES = 400, 32
 NO_BOT = "ty_bot_" + "a" * 22 + "_" + "b" * 43
@@ -22,15 +22,15 @@ BOT = {"bot": "b1", "session": "s1"}
 
 
 @pytest.fixture
-def narrow(sqlite_template: Path, tmp_path: Path) -> Iterator[Yard]:
+def narrow(sqlite_template: Path, tmp_path: Path) -> Iterator[RunningServer]:
     """A server with little room: four at once, two of one caller, eight that wait for the writer."""
     url = f"sqlite:///{copy(sqlite_template, tmp_path / 'taskyard.db')}"
-    with Yard(url, Settings(in_flight_max=4, queue_max=8, waiting_max=64)) as made:
+    with RunningServer(url, Settings(in_flight_max=4, queue_max=8, waiting_max=64)) as made:
         yield made
 
 
 @contextmanager
-def writer_held(yard: Yard) -> Iterator[None]:
+def writer_held(server: RunningServer) -> Iterator[None]:
     """Keep the writer from writing: whatever is to be written waits."""
     holds, free = threading.Event(), threading.Event()
 
@@ -39,7 +39,7 @@ def writer_held(yard: Yard) -> Iterator[None]:
         assert free.wait(SOON_S)
 
     with ThreadPoolExecutor(1) as aside:
-        held = aside.submit(yard.engine.transact, hold)
+        held = aside.submit(server.engine.transact, hold)
         assert holds.wait(SOON_S)
         try:
             yield
@@ -54,7 +54,7 @@ def is_put_off(answer: Answer) -> bool:
 
 
 def test_a_flood_of_submits_is_put_off_while_every_renewal_gets_through_and_what_was_taken_is_kept(
-    narrow: Yard,
+    narrow: RunningServer,
 ) -> None:
     bot = narrow.token(kind="bot", pool="default")
     callers = [narrow.token("pool:default:submit") for _ in range(4)]
@@ -81,11 +81,11 @@ def test_a_flood_of_submits_is_put_off_while_every_renewal_gets_through_and_what
     assert stored(narrow) == {mine.id, *taken}
 
 
-def stored(yard: Yard) -> set[str]:
+def stored(server: RunningServer) -> set[str]:
     found: set[str] = set()
     cursor = ""
     for _ in range(100):
-        page: Any = yard.get(f"/api/v1/graphs?limit=200{cursor}")
+        page: Any = server.get(f"/api/v1/graphs?limit=200{cursor}")
         found |= {one["id"] for one in page["items"]}
         if page["next"] is None:
             return found
@@ -93,7 +93,7 @@ def stored(yard: Yard) -> set[str]:
     raise AssertionError("the list has no end")
 
 
-def test_when_much_waits_for_the_writer_wishes_are_put_off_and_looks_and_bots_are_not(narrow: Yard) -> None:
+def test_when_much_waits_for_the_writer_wishes_are_put_off_and_looks_and_bots_are_not(narrow: RunningServer) -> None:
     bot = narrow.token(kind="bot", pool="default")
     narrow.ask("POST", "/api/v1/bot/hello", BOT, token=bot)
     with ThreadPoolExecutor(16) as crowd:
@@ -109,23 +109,23 @@ def test_when_much_waits_for_the_writer_wishes_are_put_off_and_looks_and_bots_ar
     narrow.submit(graph(a=task()))
 
 
-def until_waiting(yard: Yard, wanted: int) -> None:
+def until_waiting(server: RunningServer, wanted: int) -> None:
     """Wait until so much waits for the writer; what the server does by itself counts, too."""
-    until(yard, lambda: yard.engine.loop.waiting >= wanted)
+    until(server, lambda: server.engine.loop.waiting >= wanted)
 
 
-def until_inside(yard: Yard, wanted: int) -> None:
+def until_inside(server: RunningServer, wanted: int) -> None:
     """Wait until so many requests of people are under way."""
-    doors: Any = yard.server.app._user_api
-    until(yard, lambda: doors._app._app._running >= wanted)
+    doors: Any = server.http.app._user_api
+    until(server, lambda: doors._app._app._running >= wanted)
 
 
-def until(yard: Yard, holds: Callable[[], bool]) -> None:
+def until(server: RunningServer, holds: Callable[[], bool]) -> None:
     """Wait until something holds; each look is a request, which lets the server go on."""
     for _ in range(10_000):
         if holds():
             return
-        yard.ask("GET", "/healthz")
+        server.ask("GET", "/healthz")
     raise AssertionError("it never came to that")
 
 
@@ -133,19 +133,19 @@ def test_a_bot_that_is_not_known_yet_comes_in_while_every_thread_of_people_waits
     sqlite_template: Path, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{copy(sqlite_template, tmp_path / 'taskyard.db')}"
-    with Yard(url, Settings(threads_max=2)) as yard, ThreadPoolExecutor(8) as crowd:
-        bot = yard.token(kind="bot", pool="default")
-        yard.hello()
-        with writer_held(yard):
-            asked = [crowd.submit(yard.ask, "POST", "/api/v1/graphs", wide(1)) for _ in range(2)]
-            until_inside(yard, 2)
-            asked.append(crowd.submit(yard.ask, "POST", "/api/v1/bot/poll", BOT, token=bot))
+    with RunningServer(url, Settings(threads_max=2)) as server, ThreadPoolExecutor(8) as crowd:
+        bot = server.token(kind="bot", pool="default")
+        server.hello()
+        with writer_held(server):
+            asked = [crowd.submit(server.ask, "POST", "/api/v1/graphs", wide(1)) for _ in range(2)]
+            until_inside(server, 2)
+            asked.append(crowd.submit(server.ask, "POST", "/api/v1/bot/poll", BOT, token=bot))
             # Its token has to be looked up, too; and this answer needs no writer.
-            assert yard.ask("POST", "/api/v1/bot/poll", BOT, token=NO_BOT).status == 401
+            assert server.ask("POST", "/api/v1/bot/poll", BOT, token=NO_BOT).status == 401
         assert [one.result(SOON_S).status for one in asked] == [201, 201, 200]
 
 
-def test_one_caller_cannot_take_the_room_of_all_others(narrow: Yard) -> None:
+def test_one_caller_cannot_take_the_room_of_all_others(narrow: RunningServer) -> None:
     greedy, modest = narrow.token("pool:default:submit"), narrow.token("pool:default:submit")
     with ThreadPoolExecutor(4) as crowd:
         with writer_held(narrow):
@@ -157,29 +157,29 @@ def test_one_caller_cannot_take_the_room_of_all_others(narrow: Yard) -> None:
         assert [one.result(SOON_S).status for one in inside] == [201] * 3
 
 
-def test_whoever_only_waits_takes_nobodys_place(narrow: Yard) -> None:
+def test_whoever_only_waits_takes_nobodys_place(narrow: RunningServer) -> None:
     made = narrow.submit(graph(a=task()))
     narrow.hello()
     (lease,) = narrow.claim()
     waits = [f"/api/v1/graphs/{made.id}?wait_ms=20000", f"/api/v1/tasks/{made.tasks['a']}/output?follow=true"]
     lines = []
     for number in range(12):
-        line = connected(narrow)
-        lines.append((line, line.__enter__()))
+        connection = connected(narrow)
+        lines.append((connection, connection.__enter__()))
         lines[-1][1].sendall(head(narrow, "GET", waits[number % 2]))
         assert narrow.ask("GET", f"/api/v1/graphs/{made.id}").status == 200
     assert narrow.ask("POST", f"/api/v1/graphs/{made.id}/cancel").status == 200
     narrow.end(lease)
-    for line, raw in lines:
+    for connection, raw in lines:
         assert status(said_on(raw)) == 200
-        line.__exit__(None, None, None)
+        connection.__exit__(None, None, None)
 
 
-def test_clients_come_again_when_they_are_asked_to_and_all_of_them_are_served(narrow: Yard) -> None:
+def test_clients_come_again_when_they_are_asked_to_and_all_of_them_are_served(narrow: RunningServer) -> None:
     token = narrow.token("pool:default:submit")
 
     def submit(number: int) -> str:
-        with Client(narrow.server.url, token) as client:
+        with Client(narrow.http.url, token) as client:
             return str(client.submit(graph(a=task()), key=f"k{number}").graph_id)
 
     with ThreadPoolExecutor(4) as crowd:

@@ -13,8 +13,8 @@ from taskyard.bot.pyworker.protocol import Call
 from taskyard.bot.pyworker.worker import CallError, call_function
 from taskyard.bot.workdir import WorkdirPool
 from taskyard.wire.documents import DEPTH_MAX, is_deep
-from tests.hardening.fingerprint import Look
-from tests.server.yard import Answer, Yard, graph, task
+from tests.hardening.store_digest import Digest
+from tests.server.running_server import Answer, RunningServer, graph, task
 
 BOT = {"bot": "b1", "session": "s1"}
 #: What a bot may bring as a result: kept to the letter.
@@ -33,38 +33,40 @@ VALUES = st.recursive(
 )
 
 
-def reported(yard: Yard, token: str, result: bytes) -> tuple[str, Answer]:
+def reported(server: RunningServer, token: str, result: bytes) -> tuple[str, Answer]:
     """Report a success with a result; give the task and the answer."""
-    made = yard.submit(graph(a=task(), b=task("a")))
-    leases = yard.ask("POST", "/api/v1/bot/poll", BOT | {"poll": made.id, "want": 8}, token=token).json["leases"]
+    made = server.submit(graph(a=task(), b=task("a")))
+    leases = server.ask("POST", "/api/v1/bot/poll", BOT | {"poll": made.id, "want": 8}, token=token).json["leases"]
     lease = next(one for one in leases if one["task"] == made.tasks["a"])
     named = json.dumps({name: lease[name] for name in ("task", "attempt", "fence")})[1:-1].encode()
     body = b'{"bot":"b1","session":"s1","reports":[{%s,"signal":"succeed","result":%s}]}' % (named, result)
-    return made.tasks["a"], yard.ask("POST", "/api/v1/bot/poll", body, token=token)
+    return made.tasks["a"], server.ask("POST", "/api/v1/bot/poll", body, token=token)
 
 
 @pytest.fixture(scope="module")
-def bot(yard: Yard) -> str:
-    token = yard.token(kind="bot", pool="default")
-    assert yard.ask("POST", "/api/v1/bot/hello", BOT | {"slots": 64}, token=token).status == 200
+def bot(server: RunningServer) -> str:
+    token = server.token(kind="bot", pool="default")
+    assert server.ask("POST", "/api/v1/bot/hello", BOT | {"slots": 64}, token=token).status == 200
     return token
 
 
-def test_a_result_that_can_be_read_is_kept_to_the_letter(yard: Yard, bot: str) -> None:
+def test_a_result_that_can_be_read_is_kept_to_the_letter(server: RunningServer, bot: str) -> None:
     for result in EXACT:
-        id, answer = reported(yard, bot, result)
+        id, answer = reported(server, bot, result)
         assert answer.status == 200, (result[:40], answer.body)
-        assert yard.ask("GET", f"/api/v1/tasks/{id}/result").body == result
-        assert b'"result":' + result + b"," in yard.ask("GET", f"/api/v1/tasks/{id}").body
+        assert server.ask("GET", f"/api/v1/tasks/{id}/result").body == result
+        assert b'"result":' + result + b"," in server.ask("GET", f"/api/v1/tasks/{id}").body
 
 
-def test_a_result_that_could_hurt_is_refused_and_the_task_runs_on(yard: Yard, bot: str, kept: Look) -> None:
+def test_a_result_that_could_hurt_is_refused_and_the_task_runs_on(
+    server: RunningServer, bot: str, kept: Digest
+) -> None:
     for result in REFUSED:
-        id, answer = reported(yard, bot, result)
+        id, answer = reported(server, bot, result)
         assert (answer.status, answer.json["code"]) == (400, "invalid"), (result[:40], answer.body[:200])
-        assert yard.get(f"/api/v1/tasks/{id}")["state"] == "running"
+        assert server.get(f"/api/v1/tasks/{id}")["state"] == "running"
     before = kept()
-    assert yard.ask("POST", "/api/v1/bot/poll", b"[" * 100_000, token=bot).status == 400
+    assert server.ask("POST", "/api/v1/bot/poll", b"[" * 100_000, token=bot).status == 400
     assert kept() == before
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.hardening.fingerprint import Look
-from tests.server.yard import Yard, graph, task
+from tests.hardening.store_digest import Digest
+from tests.server.running_server import RunningServer, graph, task
 
 
 def ring(size: int) -> dict[str, Any]:
@@ -51,18 +51,20 @@ SHAPES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_what_cannot_be_is_refused_with_its_place_and_nothing_is_stored(yard: Yard, kept: Look, name: str) -> None:
+def test_what_cannot_be_is_refused_with_its_place_and_nothing_is_stored(
+    server: RunningServer, kept: Digest, name: str
+) -> None:
     document, place = SHAPES[name]
     before = kept()
-    answer = yard.ask("POST", "/api/v1/graphs", document)
+    answer = server.ask("POST", "/api/v1/graphs", document)
     assert answer.status == 400, answer.body
     assert [path for path in answer.paths if path.startswith(place)], answer.body
     assert len(answer.body) < 100_000
     assert kept() == before
 
 
-def test_an_extension_cannot_close_a_ring_or_change_what_is_there(yard: Yard, kept: Look) -> None:
-    made = yard.submit(graph(a=task(), b=task("a")))
+def test_an_extension_cannot_close_a_ring_or_change_what_is_there(server: RunningServer, kept: Digest) -> None:
+    made = server.submit(graph(a=task(), b=task("a")))
     before = kept()
     for extension, status in (
         (graph(a=task("b")), 409),
@@ -70,21 +72,23 @@ def test_an_extension_cannot_close_a_ring_or_change_what_is_there(yard: Yard, ke
         (graph(c=task("nobody")), 400),
         (graph(a=task(priority=9)), 409),
     ):
-        assert yard.ask("POST", f"/api/v1/graphs/{made.id}/tasks", extension).status == status, extension
+        assert server.ask("POST", f"/api/v1/graphs/{made.id}/tasks", extension).status == status, extension
     assert kept() == before
 
 
-def test_every_fault_is_listed_up_to_a_hundred(yard: Yard) -> None:
-    answer = yard.ask("POST", "/api/v1/graphs", graph(**{f"t{number}": task("nobody") for number in range(500)}))
+def test_every_fault_is_listed_up_to_a_hundred(server: RunningServer) -> None:
+    answer = server.ask("POST", "/api/v1/graphs", graph(**{f"t{number}": task("nobody") for number in range(500)}))
     assert (answer.status, 100 <= len(answer.paths) <= 101) == (400, True)
 
 
-def test_the_same_key_with_another_document_is_a_conflict_and_the_first_stays(yard: Yard, kept: Look) -> None:
+def test_the_same_key_with_another_document_is_a_conflict_and_the_first_stays(
+    server: RunningServer, kept: Digest
+) -> None:
     key = {"Idempotency-Key": "once"}
-    first = yard.ask("POST", "/api/v1/graphs", graph(a=task()), headers=key)
+    first = server.ask("POST", "/api/v1/graphs", graph(a=task()), headers=key)
     before = kept()
-    again = yard.ask("POST", "/api/v1/graphs", graph(a=task()), headers=key)
-    other = yard.ask("POST", "/api/v1/graphs", graph(b=task()), headers=key)
+    again = server.ask("POST", "/api/v1/graphs", graph(a=task()), headers=key)
+    other = server.ask("POST", "/api/v1/graphs", graph(b=task()), headers=key)
     assert (first.status, again.status, other.status) == (201, 200, 409)
     assert again.json["graph_id"] == first.json["graph_id"]
     assert kept() == before

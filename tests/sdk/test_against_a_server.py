@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.core.states import Signal
 from taskyard.sdk import Client, Conflict, Forbidden, NotFound, Refused, Unauthorised
-from tests.server.yard import Yard
+from tests.server.running_server import RunningServer
 
 UNKNOWN = "7ffffffffffffff8"
 WORK = {"task": {"payload": {"command": ["true"]}}}
@@ -15,14 +15,14 @@ CHAIN = {"name": "chain", "tasks": {"a": WORK, "b": {**WORK, "requires": ["a"]},
 
 
 @pytest.fixture
-def yard(database_url: str) -> Iterator[Yard]:
-    with Yard(database_url) as made:
+def server(database_url: str) -> Iterator[RunningServer]:
+    with RunningServer(database_url) as made:
         yield made
 
 
 @pytest.fixture
-def admin(yard: Yard) -> Iterator[Client]:
-    with Client(yard.server.url, yard.admin) as client:
+def admin(server: RunningServer) -> Iterator[Client]:
+    with Client(server.http.url, server.admin) as client:
         yield client
 
 
@@ -63,17 +63,17 @@ def test_more_graphs_than_a_page_has_are_all_found_once(admin: Client) -> None:
     assert sorted(found) == sorted(made)
 
 
-def test_a_task_runs_fails_and_is_tried_again(yard: Yard, admin: Client) -> None:
+def test_a_task_runs_fails_and_is_tried_again(server: RunningServer, admin: Client) -> None:
     made = admin.submit(CHAIN)
-    yard.hello()
-    (lease,) = yard.claim()
-    yard.end(lease, Signal.FAIL)
+    server.hello()
+    (lease,) = server.claim()
+    server.end(lease, Signal.FAIL)
     a = made.nameMapping["a"]
     assert admin.wait(made.graph_id, 60).state == "blocked"
     assert (admin.task(a).state, admin.attempts(a)[0].bot) == ("failed", "b1")
     assert admin.rerun_task(a).subject == a
-    (again,) = yard.claim()
-    yard.end(again, result='{"built": 7}')
+    (again,) = server.claim()
+    server.end(again, result='{"built": 7}')
     assert admin.result(a) == {"built": 7}
     graph_id = admin.task(a).graph_id
     assert admin.result(f"{graph_id}/a") == {"built": 7}
@@ -84,11 +84,11 @@ def test_a_task_runs_fails_and_is_tried_again(yard: Yard, admin: Client) -> None
     assert [item.target for item in admin.story(a).items if item.signal == "fail"] == ["failed"]
 
 
-def test_all_that_failed_in_a_graph_is_tried_again(yard: Yard, admin: Client) -> None:
+def test_all_that_failed_in_a_graph_is_tried_again(server: RunningServer, admin: Client) -> None:
     made = admin.submit(CHAIN)
-    yard.hello()
-    (lease,) = yard.claim()
-    yard.end(lease, Signal.FAIL)
+    server.hello()
+    (lease,) = server.claim()
+    server.end(lease, Signal.FAIL)
     assert admin.rerun_graph(made.graph_id).moved == 1
 
 
@@ -100,25 +100,25 @@ def test_what_is_canceled_ends_with_what_is_behind_it(admin: Client) -> None:
     assert admin.cancel_graph(made.graph_id).echo
 
 
-def test_output_is_read_whole_in_part_and_as_it_comes(yard: Yard, admin: Client, database_url: str) -> None:
+def test_output_is_read_whole_in_part_and_as_it_comes(server: RunningServer, admin: Client, database_url: str) -> None:
     a = admin.submit(CHAIN).nameMapping["a"]
-    yard.hello()
-    (lease,) = yard.claim()
-    yard.print(lease, 0, b"hello \x00\xff")
+    server.hello()
+    (lease,) = server.claim()
+    server.print(lease, 0, b"hello \x00\xff")
     assert admin.output(a) == b"hello \x00\xff"
     assert admin.output(a, attempt=1, start=1, end=4) == b"ell"
     seen = admin.follow(a)
     first = next(seen)
-    yard.print(lease, 8, b" world")
-    ending = threading.Thread(target=yard.end, args=[lease])
+    server.print(lease, 8, b" world")
+    ending = threading.Thread(target=server.end, args=[lease])
     ending.start()
     assert first + b"".join(seen) == b"hello \x00\xff world"
     ending.join(60)
 
 
-def test_bots_are_listed_and_told_what_to_do(yard: Yard, admin: Client) -> None:
-    yard.hello("rack-1", os="Linux")
-    yard.hello("rack-2", os="Windows")
+def test_bots_are_listed_and_told_what_to_do(server: RunningServer, admin: Client) -> None:
+    server.hello("rack-1", os="Linux")
+    server.hello("rack-2", os="Windows")
     assert [bot.id for bot in admin.bots(dimensions=["os:Linux"])] == ["rack-1"]
     assert {bot.id for bot in admin.bots(pool="default", state="alive")} == {"rack-1", "rack-2"}
     assert admin.set_bot("rack-1", quarantined="its disk is full").quarantined == "its disk is full"
@@ -138,9 +138,9 @@ def test_pools_are_made_and_changed(admin: Client) -> None:
     assert {pool.name for pool in admin.pools()} == {"default", "lab"}
 
 
-def test_tokens_are_made_used_listed_and_revoked(yard: Yard, admin: Client) -> None:
+def test_tokens_are_made_used_listed_and_revoked(server: RunningServer, admin: Client) -> None:
     made = admin.new_token("user", "reader", scopes=["pool:*:read"], expires_in_ms=3_600_000)
-    reader = Client(yard.server.url, made.token)
+    reader = Client(server.http.url, made.token)
     assert list(reader.graphs()) == []
     with pytest.raises(Forbidden, match="submit"):
         reader.submit(CHAIN)
@@ -150,9 +150,9 @@ def test_tokens_are_made_used_listed_and_revoked(yard: Yard, admin: Client) -> N
         list(reader.graphs())
 
 
-def test_a_newcomer_is_enrolled_into_the_pool_of_its_token(yard: Yard, admin: Client) -> None:
+def test_a_newcomer_is_enrolled_into_the_pool_of_its_token(server: RunningServer, admin: Client) -> None:
     enrolment = admin.new_token("enrolment", "lab", pool="lab").token
-    made = Client(yard.server.url, enrolment).enrol("rack4-11")
+    made = Client(server.http.url, enrolment).enrol("rack4-11")
     assert (made.view.kind, made.view.pool, made.view.name) == ("bot", "lab", "rack4-11")
 
 
@@ -163,7 +163,7 @@ def test_what_is_not_there_is_not_found(ask: object, admin: Client) -> None:
         ask(admin, UNKNOWN)
 
 
-def test_nobody_without_a_token_is_told_anything(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_without_a_token_is_told_anything(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TASKYARD_TOKEN", raising=False)
     with pytest.raises(Unauthorised):
-        Client(yard.server.url).pools()
+        Client(server.http.url).pools()

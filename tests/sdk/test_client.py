@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.sdk import Client, Forbidden, NotFound, Refused, ServerFault, Unauthorised, Unset
 from taskyard.sdk import client as client_module
-from tests.sdk.wayward import Reply, Wayward, problem, told
+from tests.sdk.faulty_server import FaultyServer, Reply, json_reply, problem
 
 GRAPH = {
     "id": "78a6ff3e8d8c0f28", "name": "trial", "state": "running", "settled": False, "created_ms": 1, "moved_ms": 2,
@@ -27,15 +27,15 @@ ATTEMPT = {
 
 
 def attempts(ended: bool) -> Reply:
-    return told({"items": [{**ATTEMPT, "ended_ms": 5 if ended else None}]})
+    return json_reply({"items": [{**ATTEMPT, "ended_ms": 5 if ended else None}]})
 
 
 def page(count: int, following_page: str | None) -> Reply:
-    return told({"items": [GRAPH] * count, "next": following_page})
+    return json_reply({"items": [GRAPH] * count, "next": following_page})
 
 
-def test_pages_are_asked_for_as_they_are_taken(server: Wayward, client: Client) -> None:
-    server.will(page(2, "more"), page(0, "still more"), page(1, None))
+def test_pages_are_asked_for_as_they_are_taken(server: FaultyServer, client: Client) -> None:
+    server.reply_with(page(2, "more"), page(0, "still more"), page(1, None))
     graphs = client.graphs(state="running")
     assert next(graphs).name == "trial"
     assert len(server.asked) == 1
@@ -45,19 +45,19 @@ def test_pages_are_asked_for_as_they_are_taken(server: Wayward, client: Client) 
     ]  # fmt: skip
 
 
-def test_no_more_is_asked_for_than_is_wanted(server: Wayward, client: Client) -> None:
-    server.will(page(2, "more"), page(1, "more"))
+def test_no_more_is_asked_for_than_is_wanted(server: FaultyServer, client: Client) -> None:
+    server.reply_with(page(2, "more"), page(1, "more"))
     assert len(list(client.graphs(limit=3))) == 3
     assert [asked.path.rpartition("=")[2] for asked in server.asked] == ["3", "1"]
 
 
-def test_names_come_in_pages_too(server: Wayward, client: Client) -> None:
-    server.will(told({"nameMapping": {"a": "1"}, "next": "x"}), told({"nameMapping": {"b": "2"}}))
+def test_names_come_in_pages_too(server: FaultyServer, client: Client) -> None:
+    server.reply_with(json_reply({"nameMapping": {"a": "1"}, "next": "x"}), json_reply({"nameMapping": {"b": "2"}}))
     assert client.names("78a6ff3e8d8c0f28") == {"a": "1", "b": "2"}
 
 
-def test_a_name_is_one_part_of_a_path_whatever_is_in_it(server: Wayward, client: Client) -> None:
-    server.will(problem(404))
+def test_a_name_is_one_part_of_a_path_whatever_is_in_it(server: FaultyServer, client: Client) -> None:
+    server.reply_with(problem(404))
     with pytest.raises(NotFound):
         client.bot("../a b?c#d")
     assert server.asked[0].path == "/api/v1/bots/..%2Fa%20b%3Fc%23d"
@@ -67,10 +67,10 @@ def test_a_name_is_one_part_of_a_path_whatever_is_in_it(server: Wayward, client:
     ("status", "kind"), [(400, Refused), (401, Unauthorised), (403, Forbidden), (404, NotFound), (500, ServerFault)]
 )
 def test_a_refusal_has_its_kind_and_every_fault(
-    status: int, kind: type[Refused], server: Wayward, client: Client
+    status: int, kind: type[Refused], server: FaultyServer, client: Client
 ) -> None:
     faults = [{"message": "is wrong", "path": "tasks.a"}, {"message": "is also wrong", "path": "tasks.b"}]
-    server.will(problem(status, "why", faults))
+    server.reply_with(problem(status, "why", faults))
     with pytest.raises(Refused) as refused:
         client.submit({})
     assert type(refused.value) is kind
@@ -80,23 +80,23 @@ def test_a_refusal_has_its_kind_and_every_fault(
     ]  # fmt: skip
 
 
-def test_a_wait_ends_when_the_graph_is_settled(server: Wayward, client: Client) -> None:
-    server.will(told(GRAPH), told(GRAPH), told({**GRAPH, "settled": True, "state": "finished"}))
+def test_a_wait_ends_when_the_graph_is_settled(server: FaultyServer, client: Client) -> None:
+    server.reply_with(json_reply(GRAPH), json_reply(GRAPH), json_reply({**GRAPH, "settled": True, "state": "finished"}))
     assert client.wait("78a6ff3e8d8c0f28", 60).state == "finished"
 
 
-def test_a_wait_that_takes_too_long_says_where_the_graph_stands(server: Wayward, client: Client) -> None:
-    server.will(told(GRAPH))
+def test_a_wait_that_takes_too_long_says_where_the_graph_stands(server: FaultyServer, client: Client) -> None:
+    server.reply_with(json_reply(GRAPH))
     with pytest.raises(TimeoutError, match="graph 78a6ff3e8d8c0f28 is running"):
         client.wait("78a6ff3e8d8c0f28", 0)
 
 
 def test_output_that_is_cut_goes_on_where_it_was_cut(
-    server: Wayward, client: Client, monkeypatch: pytest.MonkeyPatch
+    server: FaultyServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "PAUSE_SECONDS", 0.001)
-    server.will(
-        told(TASK),
+    server.reply_with(
+        json_reply(TASK),
         attempts(ended=False), Reply(body=b"hello wide world", cut=5),
         Reply(cut=0),  # and then the server is away for a moment
         attempts(ended=False), Reply(body=b" wide"),  # a server that stops ends its streams
@@ -107,18 +107,20 @@ def test_output_that_is_cut_goes_on_where_it_was_cut(
     assert starts == ["attempt=1&follow=true", "attempt=1&start=5&follow=true", "attempt=1&start=10&follow=true"]
 
 
-def test_a_task_that_ended_without_an_attempt_printed_nothing(server: Wayward, client: Client) -> None:
-    server.will(told({**TASK, "attempt": 0}), told({**TASK, "attempt": 0, "resolution": {"failed": True}}))
+def test_a_task_that_ended_without_an_attempt_printed_nothing(server: FaultyServer, client: Client) -> None:
+    server.reply_with(
+        json_reply({**TASK, "attempt": 0}), json_reply({**TASK, "attempt": 0, "resolution": {"failed": True}})
+    )
     assert list(client.follow("00c0ffee12345678")) == []
 
 
 def test_a_running_task_finds_server_token_and_itself_in_its_environment(
-    server: Wayward, monkeypatch: pytest.MonkeyPatch
+    server: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = {"URL": server.url, "TOKEN": "run", "TASK_ID": "00c0ffee12345678", "GRAPH_ID": "78a6ff3e8d8c0f28"}
     for name, value in own.items():
         monkeypatch.setenv(f"TASKYARD_{name}", value)
-    server.will(Reply(204, b""), Reply(204, b""), Reply(204, b""), told({"before": 7}))
+    server.reply_with(Reply(204, b""), Reply(204, b""), Reply(204, b""), json_reply({"before": 7}))
     with Client.from_environment() as client:
         client.publish_result({"answer": 42})
         client.publish_progress("half of it")

@@ -1,118 +1,129 @@
-"""One connection that asks and waits, against sockets that answer as real servers do, and as broken ones do."""
+"""Requests over a wire that is not to be relied on."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import socket
+import threading
 
 import pytest
 
-from taskyard.sdk import bot_http
-from taskyard.sdk.bot_http import Address, ConnectionFailed, HttpResponse, ServerConnection
+from taskyard.sdk import Client, Conflict, Overloaded, Unreachable, Unreadable, Unset, http
+from tests.sdk.faulty_server import FaultyServer, Reply, json_reply, problem
 
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-def asked(serve: Serve, times: int = 1, timeout_s: float = 20.0) -> list[HttpResponse]:
-    """Ask a server that does what `serve` does for each connection."""
-
-    async def talk() -> list[HttpResponse]:
-        serving: list[asyncio.Task[None]] = []
-
-        async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            serving.append(asyncio.ensure_future(to_the_end(serve, reader, writer)))
-
-        server = await asyncio.start_server(begin, "127.0.0.1", 0)
-        connection = ServerConnection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/base", {"x-own": "1"})
-        async with server:
-            try:
-                return [await connection.ask("POST", "/it", b"{}", timeout_s) for _ in range(times)]
-            finally:
-                connection.close()
-                await asyncio.gather(*serving)
-
-    return asyncio.run(talk())
+SUBMITTED = {"graph_id": "78a6ff3e8d8c0f28", "echo": False, "nameMapping": {"a": "00c0ffee12345678"}}
+WISHED = {"subject": "78a6ff3e8d8c0f28", "moved": 1, "promised": False, "echo": False}
+POOLS: dict[str, list[str]] = {"items": []}
 
 
-async def to_the_end(serve: Serve, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve one connection; whoever asked may hang up at any moment."""
-    with suppress(OSError, asyncio.IncompleteReadError):
-        await serve(reader, writer)
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
+def test_one_connection_serves_many_requests(server: FaultyServer, client: Client) -> None:
+    server.reply_with(*[json_reply(POOLS)] * 3)
+    assert [client.pools() for _ in range(3)] == [[], [], []]
+    assert server.connections == 1
 
 
-def saying(*answers: bytes) -> Serve:
-    """Answer one request after the other on a connection, then hang up."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for answer in answers:
-            head = await reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"POST /base/it HTTP/1.1\r\n")
-            assert b"x-own: 1\r\n" in head
-            assert await reader.readexactly(2) == b"{}"
-            writer.write(answer)
-        await writer.drain()
-
-    return serve
+def test_every_request_carries_the_token_and_goes_below_the_root(server: FaultyServer, client: Client) -> None:
+    server.reply_with(json_reply(POOLS))
+    client.pools()
+    asked = server.asked[0]
+    assert (asked.method, asked.path, asked.headers["authorization"]) == ("GET", "/api/v1/pools", "Bearer a-token")
 
 
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+@pytest.mark.parametrize("bad", [Reply(cut=0), Reply(body=b"x" * 100, cut=50), problem(429), problem(503)])
+def test_a_change_whose_answer_is_lost_is_asked_for_again_with_the_same_key(
+    bad: Reply, server: FaultyServer, client: Client
+) -> None:
+    server.reply_with(bad, json_reply(SUBMITTED))
+    assert client.submit({"tasks": {}}).nameMapping == {"a": "00c0ffee12345678"}
+    keys = {asked.headers["idempotency-key"] for asked in server.asked}
+    assert (len(server.asked), len(keys)) == (2, 1)
 
 
-def test_an_answer_has_a_status_headers_and_a_body() -> None:
-    (answer,) = asked(saying(b"HTTP/1.1 404 No\r\nX-Why: so\r\ncontent-length: 3\r\n\r\nwhy"))
-    assert (answer.status, answer.headers["x-why"], answer.body) == (404, "so", b"why")
+def test_two_changes_have_two_keys(server: FaultyServer, client: Client) -> None:
+    server.reply_with(json_reply(WISHED), json_reply(WISHED))
+    client.rerun_graph("78a6ff3e8d8c0f28")
+    client.rerun_graph("78a6ff3e8d8c0f28")
+    assert len({asked.headers["idempotency-key"] for asked in server.asked}) == 2
 
 
-def test_a_connection_is_kept_and_opened_again_when_it_was_closed_meanwhile() -> None:
-    assert [one.body for one in asked(saying(OK, OK), times=4)] == [b"hi"] * 4
+@pytest.mark.parametrize("bad", [Reply(cut=0), problem(503)])
+def test_a_token_that_may_have_been_made_is_not_made_again(bad: Reply, server: FaultyServer, client: Client) -> None:
+    server.reply_with(bad)
+    with pytest.raises((Unreachable, Overloaded)):
+        client.new_token("user", "ci")
+    assert len(server.asked) == 1
 
 
-def test_chunks_are_put_together_and_provisional_answers_are_passed_over() -> None:
-    chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n3\r\n yo\r\n0\r\n\r\n"
-    assert asked(saying(b"HTTP/1.1 100 Continue\r\n\r\n" + chunked))[0].body == b"hi yo"
+def test_what_was_refused_for_a_crowd_was_not_done_and_is_asked_again(server: FaultyServer, client: Client) -> None:
+    view: dict[str, object] = {
+        "id": "x", "kind": "user", "name": "ci", "scopes": [], "pool": None,
+        "created_ms": 1, "expires_ms": None, "revoked_ms": None,
+    }  # fmt: skip
+    server.reply_with(problem(429, retry_after="0"), json_reply({"token": "ty_user_x", "view": view}, 201))
+    assert client.new_token("user", "ci").token == "ty_user_x"  # noqa: S105
+
+
+def test_what_is_still_loading_is_asked_for_again(server: FaultyServer, client: Client) -> None:
+    server.reply_with(problem(409, "loading", retry_after="0"), json_reply(WISHED))
+    assert client.cancel_graph("78a6ff3e8d8c0f28").moved == 1
+
+
+def test_a_conflict_that_no_time_mends_is_told_at_once(server: FaultyServer, client: Client) -> None:
+    server.reply_with(problem(409))
+    with pytest.raises(Conflict):
+        client.cancel_graph("78a6ff3e8d8c0f28")
+    assert len(server.asked) == 1
+
+
+def test_a_server_that_stays_overloaded_is_told_after_a_few_tries(server: FaultyServer, client: Client) -> None:
+    server.reply_with(*[problem(503)] * http.TRIES_MAX)
+    with pytest.raises(Overloaded):
+        client.pools()
+    assert len(server.asked) == http.TRIES_MAX
+
+
+def test_nobody_there_is_told_with_the_address_and_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "WAIT_SECONDS", 0.001)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with pytest.raises(Unreachable) as told_:
+        Client(url, "x").pools()
+    assert told_.value.url == url
+    assert "taskyard up" in str(told_.value)
+
+
+@pytest.mark.parametrize("reply", [Reply(body=b"<html>"), Reply(status=502, body=b"<html>"), json_reply({"items": 7})])
+def test_an_answer_of_something_else_is_no_crash(reply: Reply, server: FaultyServer, client: Client) -> None:
+    server.reply_with(reply)
+    with pytest.raises(Unreadable, match=server.url):
+        client.pools()
+
+
+def test_a_redirect_is_not_followed_so_that_no_token_leaves(server: FaultyServer, client: Client) -> None:
+    server.reply_with(Reply(307, b"", {"location": f"{server.url}/elsewhere"}))
+    with pytest.raises(Unreadable):
+        client.pools()
+    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [
-        b"",
-        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhi",
-        b"SSH-2.0-something\r\n",
-        b"HTTP/1.1 200 OK\r\nx: " + b"y" * (bot_http.HEADERS_MAX + 1) + b"\r\n\r\n",
-    ],
+    "url", ["yard:8420", "ftp://yard", "http://", "http://u:p@yard", "http://yard/?x=1", "http://y:x"]
 )
-def test_what_is_no_whole_answer_is_none(answer: bytes) -> None:
-    with pytest.raises(ConnectionFailed):
-        asked(saying(answer))
+def test_what_is_no_address_is_refused_before_anything_is_sent(url: str) -> None:
+    with pytest.raises(Unset, match="not the address of a server"):
+        Client(url, "x")
 
 
-def test_an_answer_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bot_http, "BODY_MAX", 1)
-    with pytest.raises(ConnectionFailed, match="larger than 1 bytes"):
-        asked(saying(OK))
+@pytest.mark.parametrize("token", ["a b", "a\nb", "é"])
+def test_what_is_no_token_is_refused_and_not_repeated(token: str) -> None:
+    with pytest.raises(Unset) as refused:
+        Client("http://127.0.0.1:1", token)
+    assert token not in str(refused.value)
 
 
-def test_a_silent_server_is_not_waited_for_without_end() -> None:
-    async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-
-    with pytest.raises(ConnectionFailed, match="no answer in time"):
-        asked(be_silent, timeout_s=0.05)
-
-
-def test_nobody_there_is_said_so() -> None:
-    with pytest.raises(ConnectionFailed, match="does not answer"):
-        asyncio.run(ServerConnection("http://127.0.0.1:9").ask("GET", "/"))
-
-
-@pytest.mark.parametrize("url", ["ftp://x", "x:80", "", "http://"])
-def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="is not an address"):
-        Address.of(url)
-
-
-def test_a_header_cannot_bring_another() -> None:
-    with pytest.raises(ValueError, match="one line"):
-        ServerConnection("http://127.0.0.1:9", {"authorization": "a\r\nhost: b"})
+def test_threads_share_a_client(server: FaultyServer, client: Client) -> None:
+    server.reply_with(*[json_reply(POOLS)] * 40)
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda: found.extend([client.pools() for _ in range(5)])) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert found == [[]] * 40

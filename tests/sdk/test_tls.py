@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.sdk import Client, Unreachable, http
-from tests.sdk.wayward import Wayward, told, wayward
+from tests.sdk.faulty_server import FaultyServer, faulty_server, json_reply
 
 
 @pytest.fixture(scope="module")
@@ -25,20 +25,22 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def server(certificate: Path) -> Iterator[Wayward]:
+def server(certificate: Path) -> Iterator[FaultyServer]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(f"{certificate}.crt", certificate)
-    with wayward(context) as one:
+    with faulty_server(context) as one:
         yield one
 
 
-def test_a_trusted_server_is_spoken_to(server: Wayward, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trusted_server_is_spoken_to(
+    server: FaultyServer, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", f"{certificate}.crt")
-    server.will(told({"items": []}))
+    server.reply_with(json_reply({"items": []}))
     assert Client(server.url, "x").pools() == []
 
 
-def test_a_stranger_is_told_nothing(server: Wayward, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stranger_is_told_nothing(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "WAIT_SECONDS", 0.001)
     with pytest.raises(Unreachable, match="certificate"):
         Client(server.url, "x").pools()

@@ -4,17 +4,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.yard import Yard
+from tests.server.running_server import RunningServer
 
 
 @pytest.fixture
-def yard(sqlite_url: str) -> Iterator[Yard]:
-    with Yard(sqlite_url) as made:
+def server(sqlite_url: str) -> Iterator[RunningServer]:
+    with RunningServer(sqlite_url) as made:
         yield made
 
 
 @pytest.fixture
-def either(database_url: str) -> Iterator[Yard]:
+def either_server(database_url: str) -> Iterator[RunningServer]:
     """On each of the two databases."""
-    with Yard(database_url) as made:
+    with RunningServer(database_url) as made:
         yield made

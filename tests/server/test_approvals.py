@@ -7,16 +7,16 @@ import pytest
 
 from taskyard.server.settings import Settings
 from tests.engine.rig import soon
-from tests.server.yard import Made, Yard, graph, task
+from tests.server.running_server import Made, RunningServer, graph, task
 
 UNKNOWN = "7ffffffffffffff8"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """One server for all of them."""
     file = tmp_path_factory.mktemp("approvals") / "yard.db"
-    with Yard(f"sqlite:///{file}", Settings(public_url="http://yard")) as made:
+    with RunningServer(f"sqlite:///{file}", Settings(public_url="http://yard")) as made:
         yield made
 
 
@@ -24,21 +24,21 @@ def asking(*requires: str, pool: str = "default", **said: object) -> dict[str, o
     return task(*requires, payload={"approval": "Ship it?"} | said, dimensions={"pool": pool})
 
 
-def until(place: Yard, id: str, state: str) -> dict[str, Any]:
+def until(place: RunningServer, id: str, state: str) -> dict[str, Any]:
     """Wait for a task to be somewhere."""
     soon(lambda: place.get(f"/api/v1/tasks/{id}")["state"] == state)
     shown: dict[str, Any] = place.get(f"/api/v1/tasks/{id}")
     return shown
 
 
-def asked(place: Yard, **said: Any) -> tuple[Made, str]:
+def asked(place: RunningServer, **said: Any) -> tuple[Made, str]:
     """A graph that waits for a person, and the route to decide."""
     made = place.submit(graph(ask=asking(**said), after=task("ask")))
     until(place, made.tasks["ask"], "running")
     return made, f"/api/v1/tasks/{made.tasks['ask']}/approve"
 
 
-def test_what_waits_is_listed_and_decided_once(place: Yard) -> None:
+def test_what_waits_is_listed_and_decided_once(place: RunningServer) -> None:
     made, route = asked(place, timeout="2h")
     (listed,) = [one for one in place.get("/api/v1/approvals")["items"] if one["task"] == made.tasks["ask"]]
     since = listed.pop("since_ms")
@@ -58,7 +58,7 @@ def test_what_waits_is_listed_and_decided_once(place: Yard) -> None:
     assert [one for one in place.get("/api/v1/approvals")["items"] if one["task"] == made.tasks["ask"]] == []
 
 
-def test_no_body_is_a_yes_and_everything_wrong_with_one_is_told(place: Yard) -> None:
+def test_no_body_is_a_yes_and_everything_wrong_with_one_is_told(place: RunningServer) -> None:
     made, route = asked(place)
     wrong = place.ask("POST", route, {"approved": "yes", "comment": "x" * 5_000, "aproved": True})
     assert (wrong.status, sorted(wrong.paths)) == (400, ["approved", "aproved", "comment"])
@@ -68,7 +68,7 @@ def test_no_body_is_a_yes_and_everything_wrong_with_one_is_told(place: Yard) -> 
     assert place.ask("POST", other).json["approved"] is True
 
 
-def test_too_early_and_no_approval_are_conflicts_and_nobody_is_not_found(place: Yard) -> None:
+def test_too_early_and_no_approval_are_conflicts_and_nobody_is_not_found(place: RunningServer) -> None:
     made = place.submit(graph(a=task(), ask=asking("a")))
     early = place.ask("POST", f"/api/v1/tasks/{made.tasks['ask']}/approve")
     assert (early.status, early.json["detail"].endswith("so nobody has been asked yet")) == (409, True)
@@ -76,7 +76,7 @@ def test_too_early_and_no_approval_are_conflicts_and_nobody_is_not_found(place: 
     assert place.ask("POST", f"/api/v1/tasks/{UNKNOWN}/approve").status == 404
 
 
-def test_an_approver_needs_the_right_in_the_pool_of_the_question_and_no_other(place: Yard) -> None:
+def test_an_approver_needs_the_right_in_the_pool_of_the_question_and_no_other(place: RunningServer) -> None:
     made, route = asked(place, pool="release")
     tokens = {right: place.token(f"pool:release:{right}", "pool:*:read") for right in ("approve", "submit", "cancel")}
     elsewhere = place.token("pool:default:approve", "pool:*:read")
@@ -87,14 +87,14 @@ def test_an_approver_needs_the_right_in_the_pool_of_the_question_and_no_other(pl
     assert until(place, made.tasks["ask"], "successful")["result"]["by"].startswith("user of a test")
 
 
-def test_lists_show_only_questions_of_pools_that_one_may_see(place: Yard) -> None:
+def test_lists_show_only_questions_of_pools_that_one_may_see(place: RunningServer) -> None:
     made, _ = asked(place, pool="hidden")
     plain = place.token("pool:lab:read")
     assert made.tasks["ask"] not in {one["task"] for one in place.get("/api/v1/approvals", token=plain)["items"]}
     assert place.ask("GET", "/api/v1/approvals", token=place.token("pool:lab:submit")).status == 403
 
 
-def test_a_running_task_cannot_approve_for_itself(place: Yard) -> None:
+def test_a_running_task_cannot_approve_for_itself(place: RunningServer) -> None:
     made = place.submit(graph(a=task(dimensions={"pool": "self"}), ask=asking(pool="self")))
     place.hello("own", "self")
     (lease,) = place.claim("own")
@@ -103,7 +103,7 @@ def test_a_running_task_cannot_approve_for_itself(place: Yard) -> None:
     assert place.ask("POST", route, token=place.run_token(lease)).status == 403
 
 
-def test_a_graph_inside_a_task_is_shown_from_both_sides(place: Yard) -> None:
+def test_a_graph_inside_a_task_is_shown_from_both_sides(place: RunningServer) -> None:
     inner = graph(a=task(dimensions={"pool": "inner"}))
     made = place.submit(graph(outer=task(payload={"graph": inner})))
     shown = until(place, made.tasks["outer"], "running")
@@ -117,7 +117,7 @@ def test_a_graph_inside_a_task_is_shown_from_both_sides(place: Yard) -> None:
     assert ended["result"]["graph"] == shown["inner_graph"]
 
 
-def test_the_pools_of_a_graph_inside_need_a_right_too(place: Yard) -> None:
+def test_the_pools_of_a_graph_inside_need_a_right_too(place: RunningServer) -> None:
     token = place.token("pool:default:submit")
     inner = graph(deep=task(payload={"graph": graph(a=task(dimensions={"pool": "prod"}))}))
     denied = place.ask("POST", "/api/v1/graphs", graph(outer=task(payload={"graph": inner})), token=token)
@@ -126,7 +126,7 @@ def test_the_pools_of_a_graph_inside_need_a_right_too(place: Yard) -> None:
     assert place.ask("POST", "/api/v1/graphs", allowed, token=token).status == 201
 
 
-def test_running_again_needs_a_right_in_the_pools_inside_too(place: Yard) -> None:
+def test_running_again_needs_a_right_in_the_pools_inside_too(place: RunningServer) -> None:
     idle = task(payload={"noop": True}, dimensions={"pool": "prod"})
     made = place.submit(graph(outer=task(payload={"graph": graph(a=idle)})))
     until(place, made.tasks["outer"], "successful")

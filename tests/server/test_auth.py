@@ -6,24 +6,24 @@ from taskyard.core.states import Signal
 from taskyard.server.auth import CACHE_S, Auth, BotGrant, Caller, Denial
 from taskyard.server.settings import Settings
 from taskyard.server.tokens import RunToken, RunTokenSigner
-from tests.server.yard import Yard, graph, task
+from tests.server.running_server import RunningServer, graph, task
 
 NONSENSE = "nonsense"
 LAB = graph(a=task(dimensions={"pool": "lab"}))
 
 
-def test_what_is_missing_is_named_and_a_challenge_is_sent(yard: Yard) -> None:
-    reader = yard.token("pool:lab:read")
-    answer = yard.ask("POST", "/api/v1/graphs", LAB, token=reader)
+def test_what_is_missing_is_named_and_a_challenge_is_sent(server: RunningServer) -> None:
+    reader = server.token("pool:lab:read")
+    answer = server.ask("POST", "/api/v1/graphs", LAB, token=reader)
     assert (answer.status, answer.json["code"]) == (403, "forbidden")
     assert "pool:lab:submit" in answer.json["detail"]
-    nobody = yard.ask("GET", "/api/v1/graphs", token=None)
+    nobody = server.ask("GET", "/api/v1/graphs", token=None)
     assert (nobody.status, nobody.headers["www-authenticate"]) == (401, "Bearer")
     assert nobody.headers["content-type"] == "application/problem+json"
 
 
-def test_submitting_needs_a_right_in_every_pool_that_is_named(yard: Yard) -> None:
-    lab = yard.token("pool:lab:submit")
+def test_submitting_needs_a_right_in_every_pool_that_is_named(server: RunningServer) -> None:
+    lab = server.token("pool:lab:submit")
     mixed = [
         graph(a=task(dimensions={"pool": "lab"}), b=task(dimensions={"pool": "other"})),
         graph(a={"task": {"payload": {"noop": True}}}),
@@ -43,52 +43,52 @@ def test_submitting_needs_a_right_in_every_pool_that_is_named(yard: Yard) -> Non
             }
         ),
     ]
-    assert [yard.ask("POST", "/api/v1/graphs", one, token=lab).status for one in mixed] == [403] * len(mixed)
-    everywhere = yard.token("pool:*:submit")
-    assert [yard.ask("POST", "/api/v1/graphs", one, token=everywhere).status for one in mixed] == [201] * len(mixed)
+    assert [server.ask("POST", "/api/v1/graphs", one, token=lab).status for one in mixed] == [403] * len(mixed)
+    everywhere = server.token("pool:*:submit")
+    assert [server.ask("POST", "/api/v1/graphs", one, token=everywhere).status for one in mixed] == [201] * len(mixed)
 
 
-def test_lists_show_only_what_one_may_see(either: Yard) -> None:
-    mine = either.submit(LAB).id
-    either.submit(graph(a=task(dimensions={"pool": "other"})))
-    anywhere = either.submit(graph(a={"task": {"payload": {"command": ["true"]}}})).id
-    either.hello("b1", "lab")
-    either.hello("b2", "other")
-    reader = either.token("pool:lab:read")
-    assert [one["id"] for one in either.get("/api/v1/graphs", token=reader)["items"]] == [mine]
-    in_default = either.token("pool:default:read")
-    assert [one["id"] for one in either.get("/api/v1/graphs", token=in_default)["items"]] == [anywhere]
-    assert either.ask("GET", f"/api/v1/graphs/{anywhere}", token=in_default).status == 200
-    assert either.ask("GET", f"/api/v1/graphs/{anywhere}", token=reader).status == 403
-    assert [one["id"] for one in either.get("/api/v1/bots", token=reader)["items"]] == ["b1"]
-    assert either.get("/api/v1/bots?pool=other", token=reader)["items"] == []
-    assert [one["name"] for one in either.get("/api/v1/pools", token=reader)["items"]] == ["lab"]
+def test_lists_show_only_what_one_may_see(either_server: RunningServer) -> None:
+    mine = either_server.submit(LAB).id
+    either_server.submit(graph(a=task(dimensions={"pool": "other"})))
+    anywhere = either_server.submit(graph(a={"task": {"payload": {"command": ["true"]}}})).id
+    either_server.hello("b1", "lab")
+    either_server.hello("b2", "other")
+    reader = either_server.token("pool:lab:read")
+    assert [one["id"] for one in either_server.get("/api/v1/graphs", token=reader)["items"]] == [mine]
+    in_default = either_server.token("pool:default:read")
+    assert [one["id"] for one in either_server.get("/api/v1/graphs", token=in_default)["items"]] == [anywhere]
+    assert either_server.ask("GET", f"/api/v1/graphs/{anywhere}", token=in_default).status == 200
+    assert either_server.ask("GET", f"/api/v1/graphs/{anywhere}", token=reader).status == 403
+    assert [one["id"] for one in either_server.get("/api/v1/bots", token=reader)["items"]] == ["b1"]
+    assert either_server.get("/api/v1/bots?pool=other", token=reader)["items"] == []
+    assert [one["name"] for one in either_server.get("/api/v1/pools", token=reader)["items"]] == ["lab"]
 
 
 # Tokens.
 
 
-def test_a_token_is_told_once_and_listed_without_its_secret(either: Yard) -> None:
-    answer = either.ask(
+def test_a_token_is_told_once_and_listed_without_its_secret(either_server: RunningServer) -> None:
+    answer = either_server.ask(
         "POST", "/api/v1/tokens", {"name": "ann", "scopes": ["pool:default:read"], "expires_in_ms": 60_000}
     )
     text, view = answer.json["token"], answer.json["view"]
     assert (answer.status, view["kind"], view["name"], view["scopes"]) == (201, "user", "ann", ["pool:default:read"])
     assert view["expires_ms"] == view["created_ms"] + 60_000
-    listed = either.ask("GET", "/api/v1/tokens")
+    listed = either_server.ask("GET", "/api/v1/tokens")
     assert view in listed.json["items"]
     assert text.rpartition("_")[2].encode() not in listed.body
-    with either.engine.store.read() as repo:
+    with either_server.engine.store.read() as repo:
         assert text.rpartition("_")[2] not in repo.tokens.find([view["id"]])[view["id"]].digest
 
 
-def test_tokens_are_listed_page_by_page(either: Yard) -> None:
+def test_tokens_are_listed_page_by_page(either_server: RunningServer) -> None:
     for _ in range(4):
-        either.token("pool:a:read")
+        either_server.token("pool:a:read")
     seen: list[str] = []
     cursor = ""
     for _ in range(10):
-        page = either.get(f"/api/v1/tokens?limit=2{cursor}")
+        page = either_server.get(f"/api/v1/tokens?limit=2{cursor}")
         seen += [one["id"] for one in page["items"]]
         if page["next"] is None:
             break
@@ -96,59 +96,59 @@ def test_tokens_are_listed_page_by_page(either: Yard) -> None:
     assert len(seen) == len(set(seen)) == 5
 
 
-def test_a_revoked_token_is_worth_nothing_at_once(yard: Yard) -> None:
-    token = yard.token("pool:default:read")
-    yard.get("/api/v1/graphs", token=token)
-    answer = yard.ask("DELETE", f"/api/v1/tokens/{token.split('_')[2]}")
+def test_a_revoked_token_is_worth_nothing_at_once(server: RunningServer) -> None:
+    token = server.token("pool:default:read")
+    server.get("/api/v1/graphs", token=token)
+    answer = server.ask("DELETE", f"/api/v1/tokens/{token.split('_')[2]}")
     assert (answer.status, answer.json["revoked_ms"] is not None) == (200, True)
-    assert yard.ask("GET", "/api/v1/graphs", token=token).status == 401
-    assert yard.ask("DELETE", "/api/v1/tokens/nope").status == 404
+    assert server.ask("GET", "/api/v1/graphs", token=token).status == 401
+    assert server.ask("DELETE", "/api/v1/tokens/nope").status == 404
 
 
-def test_a_token_that_is_over_is_worth_nothing(yard: Yard) -> None:
-    token = yard.token("pool:default:read", expires_in_ms=1)
-    yard.engine.clock.pause(5)
-    assert yard.ask("GET", "/api/v1/graphs", token=token).status == 401
+def test_a_token_that_is_over_is_worth_nothing(server: RunningServer) -> None:
+    token = server.token("pool:default:read", expires_in_ms=1)
+    server.engine.clock.pause(5)
+    assert server.ask("GET", "/api/v1/graphs", token=token).status == 401
 
 
-def test_a_token_with_another_secret_or_kind_is_none(yard: Yard) -> None:
-    token = yard.token("pool:default:read")
+def test_a_token_with_another_secret_or_kind_is_none(server: RunningServer) -> None:
+    token = server.token("pool:default:read")
     changed = token[:-1] + ("a" if token[-1] != "a" else "b")
     for bad in (changed, token.replace("ty_user_", "ty_bot_"), f"{token}x", "x", "ty_run_1", "ä", "x" * 5_000):
-        assert yard.ask("GET", "/api/v1/graphs", token=bad.encode().decode("latin-1")).status == 401
+        assert server.ask("GET", "/api/v1/graphs", token=bad.encode().decode("latin-1")).status == 401
     for header in ("Basic abc", "Bearer", "Bearer  "):
-        assert yard.ask("GET", "/api/v1/graphs", token=None, headers={"Authorization": header}).status == 401
+        assert server.ask("GET", "/api/v1/graphs", token=None, headers={"Authorization": header}).status == 401
 
 
-def test_every_fault_of_a_wish_for_a_token_is_told(yard: Yard) -> None:
+def test_every_fault_of_a_wish_for_a_token_is_told(server: RunningServer) -> None:
     wish = {"kind": "odd", "scopes": ["all", "pool:a:fly", "pool::read"], "expires_in_ms": 0, "nam": "x"}
-    answer = yard.ask("POST", "/api/v1/tokens", wish)
+    answer = server.ask("POST", "/api/v1/tokens", wish)
     assert answer.status == 400
     assert sorted(answer.paths) == ["expires_in_ms", "kind", "nam", "name", "scopes[0]", "scopes[1]", "scopes[2]"]
-    assert yard.ask("POST", "/api/v1/tokens", {"name": "b", "kind": "bot", "scopes": ["admin"]}).paths == ["scopes"]
+    assert server.ask("POST", "/api/v1/tokens", {"name": "b", "kind": "bot", "scopes": ["admin"]}).paths == ["scopes"]
 
 
-def test_a_newcomer_becomes_a_bot_in_the_pool_of_its_token(yard: Yard) -> None:
-    newcomer = yard.token(kind="enrolment", pool="lab")
-    answer = yard.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer)
+def test_a_newcomer_becomes_a_bot_in_the_pool_of_its_token(server: RunningServer) -> None:
+    newcomer = server.token(kind="enrolment", pool="lab")
+    answer = server.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer)
     assert (answer.status, answer.json["view"]["kind"], answer.json["view"]["pool"]) == (201, "bot", "lab")
-    grant = yard.server.app.context.auth.authenticate_bot(answer.json["token"])
+    grant = server.http.app.context.auth.authenticate_bot(answer.json["token"])
     assert isinstance(grant, BotGrant)
     assert grant.pool == "lab"
-    assert isinstance(yard.server.app.context.auth.authenticate_bot(newcomer), Denial)
-    assert isinstance(yard.server.app.context.auth.authenticate_bot(yard.admin), Denial)
+    assert isinstance(server.http.app.context.auth.authenticate_bot(newcomer), Denial)
+    assert isinstance(server.http.app.context.auth.authenticate_bot(server.admin), Denial)
 
 
-def test_an_enrolment_token_is_good_for_one_bot(either: Yard) -> None:
-    newcomer, key = either.token(kind="enrolment", pool="lab"), {"Idempotency-Key": "of this bot alone"}
-    first = either.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer, headers=key)
-    again = either.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer, headers=key)
+def test_an_enrolment_token_is_good_for_one_bot(either_server: RunningServer) -> None:
+    newcomer, key = either_server.token(kind="enrolment", pool="lab"), {"Idempotency-Key": "of this bot alone"}
+    first = either_server.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer, headers=key)
+    again = either_server.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer, headers=key)
     assert (first.status, again.status) == (201, 201)
     assert first.json["token"] == again.json["token"], "an answer that was lost can be asked for again"
     for other in ({"Idempotency-Key": "of another bot"}, {}):
-        refused = either.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer, headers=other)
+        refused = either_server.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer, headers=other)
         assert (refused.status, "was used" in refused.json["detail"]) == (403, True)
-    assert [one["name"] for one in either.get("/api/v1/tokens")["items"] if one["kind"] == "bot"] == ["rack 4"]
+    assert [one["name"] for one in either_server.get("/api/v1/tokens")["items"] if one["kind"] == "bot"] == ["rack 4"]
 
 
 # Tokens of running tasks.
@@ -167,18 +167,20 @@ def test_a_seal_knows_itself_and_nothing_else() -> None:
     assert signer.verify("") is None
 
 
-def test_the_token_of_a_running_task_is_for_its_own_graph_and_ends_with_the_attempt(either: Yard) -> None:
-    made, other = either.submit(graph(a=task())), either.submit(graph(a=task()))
-    either.hello()
-    leases = {lease.task: lease for lease in either.claim()}
-    mine = either.run_token(leases[made.key("a")])
-    assert either.get(f"/api/v1/graphs/{made.id}", token=mine)["id"] == made.id
-    assert either.get(f"/api/v1/tasks/{made.tasks['a']}/inputs", token=mine) == {}
-    grown = either.ask("POST", f"/api/v1/graphs/{made.id}/tasks", {"tasks": {"b": task("a")}}, token=mine)
+def test_the_token_of_a_running_task_is_for_its_own_graph_and_ends_with_the_attempt(
+    either_server: RunningServer,
+) -> None:
+    made, other = either_server.submit(graph(a=task())), either_server.submit(graph(a=task()))
+    either_server.hello()
+    leases = {lease.task: lease for lease in either_server.claim()}
+    mine = either_server.run_token(leases[made.key("a")])
+    assert either_server.get(f"/api/v1/graphs/{made.id}", token=mine)["id"] == made.id
+    assert either_server.get(f"/api/v1/tasks/{made.tasks['a']}/inputs", token=mine) == {}
+    grown = either_server.ask("POST", f"/api/v1/graphs/{made.id}/tasks", {"tasks": {"b": task("a")}}, token=mine)
     assert grown.status == 200
-    assert either.ask("POST", "/api/v1/graphs", graph(child=task()), token=mine).status == 201
+    assert either_server.ask("POST", "/api/v1/graphs", graph(child=task()), token=mine).status == 201
     elsewhere = graph(child=task(dimensions={"pool": "lab"}))
-    assert either.ask("POST", "/api/v1/graphs", elsewhere, token=mine).status == 403
+    assert either_server.ask("POST", "/api/v1/graphs", elsewhere, token=mine).status == 403
     for method, path in [
         ("GET", f"/graphs/{other.id}"),
         ("GET", f"/tasks/{other.tasks['a']}"),
@@ -187,42 +189,42 @@ def test_the_token_of_a_running_task_is_for_its_own_graph_and_ends_with_the_atte
         ("GET", "/tokens"),
         ("GET", "/bots"),
     ]:
-        assert either.ask(method, f"/api/v1{path}", token=mine).status == 403, path
-    either.end(leases[made.key("a")])
-    assert either.ask("GET", f"/api/v1/graphs/{made.id}", token=mine).status == 401
+        assert either_server.ask(method, f"/api/v1{path}", token=mine).status == 403, path
+    either_server.end(leases[made.key("a")])
+    assert either_server.ask("GET", f"/api/v1/graphs/{made.id}", token=mine).status == 401
 
 
-def test_the_token_of_a_lost_attempt_is_worth_nothing_though_another_runs(yard: Yard) -> None:
-    made = yard.submit(graph(a={**task(), "reruns": 1}))
-    yard.hello()
-    (first,) = yard.claim()
-    yard.end(first, Signal.FAIL)
-    (second,) = yard.claim()
+def test_the_token_of_a_lost_attempt_is_worth_nothing_though_another_runs(server: RunningServer) -> None:
+    made = server.submit(graph(a={**task(), "reruns": 1}))
+    server.hello()
+    (first,) = server.claim()
+    server.end(first, Signal.FAIL)
+    (second,) = server.claim()
     path = f"/api/v1/graphs/{made.id}"
-    assert yard.ask("GET", path, token=yard.run_token(first)).status == 401
-    assert yard.ask("GET", path, token=yard.run_token(second)).status == 200
+    assert server.ask("GET", path, token=server.run_token(first)).status == 401
+    assert server.ask("GET", path, token=server.run_token(second)).status == 200
 
 
 # Denials and the audit.
 
 
-def test_denials_leave_lines_and_a_flood_of_them_only_a_count(yard: Yard) -> None:
+def test_denials_leave_lines_and_a_flood_of_them_only_a_count(server: RunningServer) -> None:
     for _ in range(60):
-        assert yard.ask("GET", "/api/v1/graphs", token=NONSENSE).status == 401
-    yard.engine.transact(lambda _: None)
-    with yard.engine.store.read() as repo:
+        assert server.ask("GET", "/api/v1/graphs", token=NONSENSE).status == 401
+    server.engine.transact(lambda _: None)
+    with server.engine.store.read() as repo:
         denied = [row for row in repo.events.audits_of(0, 1_000) if row.action == "denied"]
     assert 20 <= len(denied) < 60
     assert denied[0].note == "401 bad_token: GET /api/v1/graphs"
 
 
-def test_every_mutation_leaves_a_line_with_its_actor(yard: Yard) -> None:
-    made = yard.submit(graph(a=task()))
-    yard.ask("POST", f"/api/v1/graphs/{made.id}/cancel")
-    yard.ask("PUT", "/api/v1/pools/lab", {"capacity": 3})
-    yard.hello()
-    yard.ask("PATCH", "/api/v1/bots/b1", {"draining": True})
-    with yard.engine.store.read() as repo:
+def test_every_mutation_leaves_a_line_with_its_actor(server: RunningServer) -> None:
+    made = server.submit(graph(a=task()))
+    server.ask("POST", f"/api/v1/graphs/{made.id}/cancel")
+    server.ask("PUT", "/api/v1/pools/lab", {"capacity": 3})
+    server.hello()
+    server.ask("PATCH", "/api/v1/bots/b1", {"draining": True})
+    with server.engine.store.read() as repo:
         rows = [*repo.events.audits_of(int(made.id, 16), 100), *repo.events.audits_of(0, 100)]
     said = {row.action for row in rows if row.actor.startswith("admin (")}
     assert {"submit", "cancel", "set_pool", "set_bot"} <= said
@@ -232,21 +234,21 @@ def test_every_mutation_leaves_a_line_with_its_actor(yard: Yard) -> None:
 
 
 def test_without_authentication_everybody_may_and_running_tasks_still_have_their_own(sqlite_url: str) -> None:
-    with Yard(sqlite_url, Settings(authentication=False)) as yard:
-        made = yard.submit(graph(a=task()), token=None)
-        assert yard.ask("GET", "/api/v1/tokens", token=None).status == 200
-        assert yard.server.app.context.auth.authenticate_bot(None) == BotGrant("default", "anyone")
-        yard.hello()
-        (lease,) = yard.claim()
-        assert yard.ask("GET", f"/api/v1/graphs/{made.id}", token=yard.run_token(lease)).status == 200
-        assert yard.ask("GET", f"/api/v1/graphs/{made.id}", token=f"ty_run_{NONSENSE}").status == 401
+    with RunningServer(sqlite_url, Settings(authentication=False)) as server:
+        made = server.submit(graph(a=task()), token=None)
+        assert server.ask("GET", "/api/v1/tokens", token=None).status == 200
+        assert server.http.app.context.auth.authenticate_bot(None) == BotGrant("default", "anyone")
+        server.hello()
+        (lease,) = server.claim()
+        assert server.ask("GET", f"/api/v1/graphs/{made.id}", token=server.run_token(lease)).status == 200
+        assert server.ask("GET", f"/api/v1/graphs/{made.id}", token=f"ty_run_{NONSENSE}").status == 401
 
 
-def test_what_another_server_revoked_is_believed_for_some_seconds_only(yard: Yard) -> None:
-    token = yard.token("pool:default:read")
+def test_what_another_server_revoked_is_believed_for_some_seconds_only(server: RunningServer) -> None:
+    token = server.token("pool:default:read")
     moments = iter([0.0, CACHE_S, CACHE_S + 1])
-    auth = Auth(yard.engine, yard.signer, monotonic=lambda: next(moments))
+    auth = Auth(server.engine, server.signer, monotonic=lambda: next(moments))
     assert isinstance(auth.authenticate(token), Caller)
-    yard.engine.transact(lambda transaction: transaction.repo.tokens.revoke(token.split("_")[2], transaction.now))
+    server.engine.transact(lambda transaction: transaction.repo.tokens.revoke(token.split("_")[2], transaction.now))
     assert isinstance(auth.authenticate(token), Caller)
     assert isinstance(auth.authenticate(token), Denial)

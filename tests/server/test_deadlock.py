@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from tests.server.still import Still
-from tests.server.yard import Made, Yard, graph, task
+from tests.server.frozen_clock_server import FrozenClockServer
+from tests.server.running_server import Made, RunningServer, graph, task
 
 
 @pytest.fixture
-def still(database_url: str) -> Iterator[Still]:
-    with Still(database_url) as made:
+def server(database_url: str) -> Iterator[FrozenClockServer]:
+    with FrozenClockServer(database_url) as made:
         yield made
 
 
@@ -21,24 +21,24 @@ def workflow(holds: str, wants: str, label: str) -> dict[str, Any]:
     return {"task": {"mutexes": [{"key": holds}], "payload": {"graph": inner}}}
 
 
-def started(still: Still, *documents: dict[str, Any]) -> list[Made]:
+def started(server: FrozenClockServer, *documents: dict[str, Any]) -> list[Made]:
     """Submit graphs before any of them begins, and let the server begin what it runs itself."""
-    still.bot()
-    made = [Yard.submit(still, one) for one in documents]
-    still.settle()
+    server.bot()
+    made = [RunningServer.submit(server, one) for one in documents]
+    server.settle()
     return made
 
 
-def crossed(still: Still) -> list[Made]:
+def crossed(server: FrozenClockServer) -> list[Made]:
     """Two workflows, each of which holds what the other wants."""
     one = graph("one", first=workflow("a", "b", "uses-b"))
     two = graph("two", second=workflow("b", "a", "uses-a"))
-    return started(still, one, two)
+    return started(server, one, two)
 
 
-def test_two_workflows_that_want_each_others_mutex_are_told_of_in_every_view(still: Still) -> None:
-    one, two = crossed(still)
-    seen = still.get(f"/api/v1/graphs/{one.id}")
+def test_two_workflows_that_want_each_others_mutex_are_told_of_in_every_view(server: FrozenClockServer) -> None:
+    one, two = crossed(server)
+    seen = server.get(f"/api/v1/graphs/{one.id}")
     assert (seen["state"], seen["settled"]) == ("running", False)
     steps = [(step["label"], step["mutex"], step["holder_label"]) for step in seen["deadlock"]["cycle"]]
     assert steps == [("uses-b", "b", "second"), ("uses-a", "a", "first")]
@@ -51,50 +51,50 @@ def test_two_workflows_that_want_each_others_mutex_are_told_of_in_every_view(sti
     task_id = one.tasks["first"]
     views = (f"graphs/{one.id}", f"tasks/{task_id}", f"tasks/{task_id}/why", f"graphs/{one.id}/why")
     for path in views:
-        told = still.get(f"/api/v1/{path}")
+        told = server.get(f"/api/v1/{path}")
         assert told["deadlock"]["sentence"] == sentence, path
         if path.endswith("why"):
             assert told["sentence"].endswith(f"; {sentence}")
 
 
-def test_a_deadlock_is_over_when_one_of_them_is_canceled(still: Still) -> None:
-    one, two = crossed(still)
-    still.ask("POST", f"/api/v1/graphs/{two.id}/cancel")
-    still.settle()
-    seen = still.get(f"/api/v1/graphs/{one.id}")
+def test_a_deadlock_is_over_when_one_of_them_is_canceled(server: FrozenClockServer) -> None:
+    one, two = crossed(server)
+    server.ask("POST", f"/api/v1/graphs/{two.id}/cancel")
+    server.settle()
+    seen = server.get(f"/api/v1/graphs/{one.id}")
     assert (seen["state"], seen["deadlock"]) == ("running", None)
 
 
-def test_a_graph_with_other_work_is_not_stuck_by_a_deadlock(still: Still) -> None:
+def test_a_graph_with_other_work_is_not_stuck_by_a_deadlock(server: FrozenClockServer) -> None:
     one = graph("one", first=workflow("a", "b", "uses-b"), busy=task())
-    made, _ = started(still, one, graph("two", second=workflow("b", "a", "uses-a")))
-    assert still.get(f"/api/v1/graphs/{made.id}")["deadlock"]["stuck"] is False
+    made, _ = started(server, one, graph("two", second=workflow("b", "a", "uses-a")))
+    assert server.get(f"/api/v1/graphs/{made.id}")["deadlock"]["stuck"] is False
 
 
-def test_workflows_that_only_wait_in_line_are_no_deadlock(still: Still) -> None:
-    made = started(still, graph("one", first=workflow("a", "b", "x")), graph("two", second=workflow("b", "c", "y")))
-    assert [still.get(f"/api/v1/graphs/{one.id}")["deadlock"] for one in made] == [None, None]
+def test_workflows_that_only_wait_in_line_are_no_deadlock(server: FrozenClockServer) -> None:
+    made = started(server, graph("one", first=workflow("a", "b", "x")), graph("two", second=workflow("b", "c", "y")))
+    assert [server.get(f"/api/v1/graphs/{one.id}")["deadlock"] for one in made] == [None, None]
 
 
-def test_a_cycle_of_three_is_found_within_one_graph(still: Still) -> None:
+def test_a_cycle_of_three_is_found_within_one_graph(server: FrozenClockServer) -> None:
     ring = {f"w{number}": workflow("abc"[number], "bca"[number], f"t{number}") for number in range(3)}
-    (made,) = started(still, graph("ring", **ring))
-    found = still.get(f"/api/v1/graphs/{made.id}")["deadlock"]
+    (made,) = started(server, graph("ring", **ring))
+    found = server.get(f"/api/v1/graphs/{made.id}")["deadlock"]
     assert sorted(step["label"] for step in found["cycle"]) == ["t0", "t1", "t2"]
     assert found["stuck"] is True
 
 
-def test_a_workflow_that_has_a_time_is_not_stuck(still: Still) -> None:
+def test_a_workflow_that_has_a_time_is_not_stuck(server: FrozenClockServer) -> None:
     timed = workflow("a", "b", "uses-b")
     timed["task"]["payload"]["timeout"] = "5m"
-    one, _ = started(still, graph("one", first=timed), graph("two", second=workflow("b", "a", "uses-a")))
-    assert still.get(f"/api/v1/graphs/{one.id}")["deadlock"]["stuck"] is False
+    one, _ = started(server, graph("one", first=timed), graph("two", second=workflow("b", "a", "uses-a")))
+    assert server.get(f"/api/v1/graphs/{one.id}")["deadlock"]["stuck"] is False
 
 
-def test_what_the_asker_may_not_see_has_no_name_in_a_cycle(still: Still) -> None:
+def test_what_the_asker_may_not_see_has_no_name_in_a_cycle(server: FrozenClockServer) -> None:
     inner = graph("inner", **{"uses-a": task(mutexes=[{"key": "a"}], dimensions={"pool": "secret"})})
     hidden = {"task": {"mutexes": [{"key": "b"}], "payload": {"graph": inner}}}
-    still.bot("x1", pool="secret")
-    one, _ = started(still, graph("one", first=workflow("a", "b", "uses-b")), graph("two", second=hidden))
-    told = still.get(f"/api/v1/graphs/{one.id}", token=still.token("pool:default:read"))["deadlock"]
+    server.bot("x1", pool="secret")
+    one, _ = started(server, graph("one", first=workflow("a", "b", "uses-b")), graph("two", second=hidden))
+    told = server.get(f"/api/v1/graphs/{one.id}", token=server.token("pool:default:read"))["deadlock"]
     assert [(step["label"], step["holder_label"]) for step in told["cycle"]] == [("uses-b", ""), ("", "first")]

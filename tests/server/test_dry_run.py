@@ -7,27 +7,27 @@ import pytest
 
 from taskyard.lifecycle.commands import Goodbye
 from taskyard.views import dry_run
-from tests.server.still import MINUTE, Still
-from tests.server.yard import graph, task
+from tests.server.frozen_clock_server import MINUTE, FrozenClockServer
+from tests.server.running_server import graph, task
 
 DOOR = {"mutexes": [{"key": "door"}]}
 LAB = {"dimensions": {"pool": "lab"}}
 
 
 @pytest.fixture
-def still(sqlite_url: str) -> Iterator[Still]:
-    with Still(sqlite_url) as made:
+def server(sqlite_url: str) -> Iterator[FrozenClockServer]:
+    with FrozenClockServer(sqlite_url) as made:
         yield made
 
 
 @pytest.fixture
-def either_still(database_url: str) -> Iterator[Still]:
-    with Still(database_url) as made:
+def either_server(database_url: str) -> Iterator[FrozenClockServer]:
+    with FrozenClockServer(database_url) as made:
         yield made
 
 
-def checked(still: Still, document: object, **said: Any) -> Any:
-    answer = still.ask("POST", "/api/v1/graphs/check", document, **said)
+def checked(server: FrozenClockServer, document: object, **said: Any) -> Any:
+    answer = server.ask("POST", "/api/v1/graphs/check", document, **said)
     assert answer.status == 200, answer.body
     return answer.json
 
@@ -36,9 +36,11 @@ def sentences(told: Any) -> list[str]:
     return [one["sentence"] for one in told["items"]]
 
 
-def test_who_begins_who_waits_and_who_can_never_run_is_told_and_nothing_is_stored(either_still: Still) -> None:
-    still = either_still
-    still.bot("b1", slots=1, gpu="a100")
+def test_who_begins_who_waits_and_who_can_never_run_is_told_and_nothing_is_stored(
+    either_server: FrozenClockServer,
+) -> None:
+    server = either_server
+    server.bot("b1", slots=1, gpu="a100")
     document = graph(
         "nightly",
         build=task(),
@@ -48,7 +50,7 @@ def test_who_begins_who_waits_and_who_can_never_run_is_told_and_nothing_is_store
         late=task(not_before="1h"),
         tick={"task": {"payload": {"noop": True}}},
     )
-    told = checked(still, document)
+    told = checked(server, document)
     assert sentences(told) == [
         "train cannot run: no bot has gpu: h100; the nearest is b1 (gpu: a100)",
         "build would run at once: 1 bot could run it now; it is next",
@@ -67,17 +69,17 @@ def test_who_begins_who_waits_and_who_can_never_run_is_told_and_nothing_is_store
         "bot": "b1", "differs": [{"key": "gpu", "wanted": ["h100"], "has": ["a100"]}],
     }  # fmt: skip
     assert told["items"][3]["after"] == ["build", "lint"]
-    assert still.get("/api/v1/graphs")["items"] == []
+    assert server.get("/api/v1/graphs")["items"] == []
 
 
-def test_what_a_pass_would_say_is_foretold_by_its_own_rule(either_still: Still) -> None:
-    still = either_still
-    still.bot()
-    still.bot("l1", pool="lab")
-    still.engine.set_pool("lab", 10)
-    still.engine.set_limit("licences", 5)
-    there = still.submit(graph(holds=task(**DOOR), big=task(**LAB, weight=7), uses=task(limits={"licences": 3})))
-    still.clock.later(MINUTE)
+def test_what_a_pass_would_say_is_foretold_by_its_own_rule(either_server: FrozenClockServer) -> None:
+    server = either_server
+    server.bot()
+    server.bot("l1", pool="lab")
+    server.engine.set_pool("lab", 10)
+    server.engine.set_limit("licences", 5)
+    there = server.submit(graph(holds=task(**DOOR), big=task(**LAB, weight=7), uses=task(limits={"licences": 3})))
+    server.clock.later(MINUTE)
     document = graph(
         one=task(**DOOR),
         two=task(mutexes=[{"key": "gate"}]),
@@ -86,7 +88,7 @@ def test_what_a_pass_would_say_is_foretold_by_its_own_rule(either_still: Still) 
         thin=task(**LAB, weight=3),
         licensed=task(limits={"licences": 3}),
     )
-    assert sentences(checked(still, document)) == [
+    assert sentences(checked(server, document)) == [
         (
             f"one would wait: mutex door is held by holds (task {there.tasks['holds']} of graph {there.id}, waiting) "
             "for 1 min"
@@ -99,40 +101,40 @@ def test_what_a_pass_would_say_is_foretold_by_its_own_rule(either_still: Still) 
     ]
 
 
-def test_whoever_is_pending_already_comes_first(still: Still, monkeypatch: pytest.MonkeyPatch) -> None:
-    still.bot()
-    still.submit(graph(holds=task(mutexes=[{"key": "a"}])))
-    there = still.submit(graph(both=task(mutexes=[{"key": "a"}, {"key": "b"}])))
+def test_whoever_is_pending_already_comes_first(server: FrozenClockServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.bot()
+    server.submit(graph(holds=task(mutexes=[{"key": "a"}])))
+    there = server.submit(graph(both=task(mutexes=[{"key": "a"}, {"key": "b"}])))
     document = graph(new=task(mutexes=[{"key": "b"}]))
-    assert sentences(checked(still, document)) == ["new would run at once: 1 bot could run it now; it is next"]
-    still.clock.later(2 * MINUTE)
-    assert sentences(checked(still, document)) == [
+    assert sentences(checked(server, document)) == ["new would run at once: 1 bot could run it now; it is next"]
+    server.clock.later(2 * MINUTE)
+    assert sentences(checked(server, document)) == [
         (
             f"new would wait: both (task {there.tasks['both']} of graph {there.id}, pending) comes first at mutex b, "
             "and has waited for 2 min"
         )
     ]
     monkeypatch.setattr(dry_run, "PENDING_MAX", 0)
-    assert checked(still, graph(new=task(mutexes=[{"key": "b"}])))["whole"] is False
+    assert checked(server, graph(new=task(mutexes=[{"key": "b"}])))["whole"] is False
 
 
-def test_a_bot_that_is_away_exists_and_one_that_said_goodbye_does_not(still: Still) -> None:
-    still.bot("b1", quarantined="hot")
-    still.bot("x1", pool="old")
-    still.engine.goodbye(Goodbye("x1", "s1"))
-    told = checked(still, graph(a=task(), b=task(dimensions={"pool": "old"})))
+def test_a_bot_that_is_away_exists_and_one_that_said_goodbye_does_not(server: FrozenClockServer) -> None:
+    server.bot("b1", quarantined="hot")
+    server.bot("x1", pool="old")
+    server.engine.goodbye(Goodbye("x1", "s1"))
+    told = checked(server, graph(a=task(), b=task(dimensions={"pool": "old"})))
     assert sentences(told) == [
         "b cannot run: 1 bot could run it, but x1 said goodbye a moment ago",
         "a would wait: 1 bot could run it, but b1 is quarantined (hot)",
     ]
 
 
-def test_the_slice_it_would_begin_with_is_told(still: Still) -> None:
-    still.bot()
+def test_the_slice_it_would_begin_with_is_told(server: FrozenClockServer) -> None:
+    server.bot()
     slices = [{"dimensions": {"pool": "default", "gpu": "h100"}}, {"dimensions": {"pool": "default"}}]
     sliced = {"task": {"slices": slices, "payload": {"command": ["true"]}}}
     alone = {"task": {"slices": [{**slices[0], "wait_for_capacity": False}], "payload": {"command": ["true"]}}}
-    told = checked(still, graph(a=sliced, b=alone))
+    told = checked(server, graph(a=sliced, b=alone))
     assert sentences(told) == [
         "b cannot run: no bot has gpu: h100; the nearest is b1 (no gpu)",
         "a would run at once: 1 bot could run it now; it is next; slice 2 of 2",
@@ -140,35 +142,35 @@ def test_the_slice_it_would_begin_with_is_told(still: Still) -> None:
     assert [one["slice"] for one in told["items"]] == [1, 2]
 
 
-def test_a_task_with_mutexes_and_no_bot_can_never_run(still: Still) -> None:
-    told = checked(still, graph(a=task(**DOOR)))
+def test_a_task_with_mutexes_and_no_bot_can_never_run(server: FrozenClockServer) -> None:
+    told = checked(server, graph(a=task(**DOOR)))
     assert sentences(told) == ["a cannot run: there is no bot"]
 
 
 def test_of_a_large_graph_some_tasks_are_told_and_all_are_counted(
-    still: Still, monkeypatch: pytest.MonkeyPatch
+    server: FrozenClockServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dry_run, "LISTED_MAX", 2)
-    still.bot(slots=1)
-    told = checked(still, graph(**{f"t{number}": task() for number in range(9)}))
+    server.bot(slots=1)
+    told = checked(server, graph(**{f"t{number}": task() for number in range(9)}))
     assert (told["tasks"], len(told["items"]), told["more"]) == (9, 2, 7)
     assert told["counts"] == {"never": 0, "waits": 8, "now": 1, "after": 0}
 
 
-def test_a_document_that_would_be_refused_is_refused_with_every_fault(still: Still) -> None:
-    wrong = still.ask("POST", "/api/v1/graphs/check", {"tasks": {"a": {"requires": ["b"]}, "c": {"task": 7}}})
-    submitted = still.ask("POST", "/api/v1/graphs", {"tasks": {"a": {"requires": ["b"]}, "c": {"task": 7}}})
+def test_a_document_that_would_be_refused_is_refused_with_every_fault(server: FrozenClockServer) -> None:
+    wrong = server.ask("POST", "/api/v1/graphs/check", {"tasks": {"a": {"requires": ["b"]}, "c": {"task": 7}}})
+    submitted = server.ask("POST", "/api/v1/graphs", {"tasks": {"a": {"requires": ["b"]}, "c": {"task": 7}}})
     assert (wrong.status, wrong.json) == (400, submitted.json)
     greedy = graph(a=task(limits={"licences": 3}))
-    answers = [still.ask("POST", path, greedy) for path in ("/api/v1/graphs/check", "/api/v1/graphs")]
+    answers = [server.ask("POST", path, greedy) for path in ("/api/v1/graphs/check", "/api/v1/graphs")]
     assert [one.status for one in answers] == [400, 400]
     assert answers[0].json == answers[1].json
 
 
-def test_who_may_not_submit_may_not_ask_either_and_sees_no_bots_of_others(still: Still) -> None:
-    still.bot("x1", pool="secret")
+def test_who_may_not_submit_may_not_ask_either_and_sees_no_bots_of_others(server: FrozenClockServer) -> None:
+    server.bot("x1", pool="secret")
     path, document = "/api/v1/graphs/check", graph(a=task())
-    assert still.ask("POST", path, document, token=still.token("pool:default:read")).status == 403
-    assert still.ask("POST", path, document, token=None).status == 401
-    token = still.token("pool:default:submit")
-    assert sentences(checked(still, document, token=token)) == ["a cannot run: there is no bot"]
+    assert server.ask("POST", path, document, token=server.token("pool:default:read")).status == 403
+    assert server.ask("POST", path, document, token=None).status == 401
+    token = server.token("pool:default:submit")
+    assert sentences(checked(server, document, token=token)) == ["a cannot run: there is no bot"]

@@ -8,18 +8,18 @@ import pytest
 from taskyard.core.matching import canonical
 from taskyard.lifecycle.commands import Hello, Poll
 from taskyard.lifecycle.poll import EMPTY, PollOutcome
+from tests.server.running_server import RunningServer, graph, task
 from tests.server.test_graphs import walk
-from tests.server.yard import Yard, graph, task
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
-def test_a_bot_is_shown_with_what_it_has(either: Yard) -> None:
-    made = either.submit(graph(a=task()))
-    either.hello(os="Linux")
-    either.claim()
-    shown = either.get("/api/v1/bots/b1")
+def test_a_bot_is_shown_with_what_it_has(either_server: RunningServer) -> None:
+    made = either_server.submit(graph(a=task()))
+    either_server.hello(os="Linux")
+    either_server.claim()
+    shown = either_server.get("/api/v1/bots/b1")
     assert isinstance(shown.pop("first_seen_ms"), int)
     assert isinstance(shown.pop("last_seen_ms"), int)
     assert shown == {
@@ -37,26 +37,26 @@ def test_a_bot_is_shown_with_what_it_has(either: Yard) -> None:
         "ending": False,
         "tasks": [made.tasks["a"]],
     }
-    events = either.get("/api/v1/bots/b1/events")["items"]
+    events = either_server.get("/api/v1/bots/b1/events")["items"]
     assert [(one["kind"], one["task"]) for one in events] == [("task_started", made.tasks["a"]), ("connected", None)]
-    assert either.ask("GET", "/api/v1/bots/b2").status == 404
-    assert either.ask("GET", "/api/v1/bots/b2/events").status == 404
+    assert either_server.ask("GET", "/api/v1/bots/b2").status == 404
+    assert either_server.ask("GET", "/api/v1/bots/b2/events").status == 404
 
 
-def test_a_pool_that_has_bots_is_listed_though_nobody_described_it(either: Yard) -> None:
-    either.hello("b1", "found")
-    listed = either.get("/api/v1/pools")["items"]
+def test_a_pool_that_has_bots_is_listed_though_nobody_described_it(either_server: RunningServer) -> None:
+    either_server.hello("b1", "found")
+    listed = either_server.get("/api/v1/pools")["items"]
     found = {one["name"]: (one["capacity"], one["bots"], one["slots"]) for one in listed}
     assert found == {"default": (None, 0, 0), "found": (None, 1, 8)}
 
 
-def test_bots_are_listed_each_once_and_found_by_pool_state_and_dimension(either: Yard) -> None:
+def test_bots_are_listed_each_once_and_found_by_pool_state_and_dimension(either_server: RunningServer) -> None:
     for number in range(5):
-        either.hello(f"b{number}", "lab" if number % 2 else "default", os="Linux" if number < 3 else "Mac")
-    either.ask("PATCH", "/api/v1/bots/b1", {"quarantined": "burnt"})
+        either_server.hello(f"b{number}", "lab" if number % 2 else "default", os="Linux" if number < 3 else "Mac")
+    either_server.ask("PATCH", "/api/v1/bots/b1", {"quarantined": "burnt"})
 
     def found(query: str) -> list[str]:
-        return [one["id"] for one in walk(either, f"/api/v1/bots?{query}")]
+        return [one["id"] for one in walk(either_server, f"/api/v1/bots?{query}")]
 
     assert found("") == ["b0", "b1", "b2", "b3", "b4"]
     assert found("pool=lab") == ["b1", "b3"]
@@ -66,98 +66,106 @@ def test_bots_are_listed_each_once_and_found_by_pool_state_and_dimension(either:
     assert found("state=healthy&pool=lab") == ["b3"]
 
 
-def test_what_an_admin_says_about_a_bot_stays_until_it_is_taken_back(either: Yard) -> None:
-    either.hello()
-    said = either.ask("PATCH", "/api/v1/bots/b1", {"quarantined": "burnt", "draining": True})
+def test_what_an_admin_says_about_a_bot_stays_until_it_is_taken_back(either_server: RunningServer) -> None:
+    either_server.hello()
+    said = either_server.ask("PATCH", "/api/v1/bots/b1", {"quarantined": "burnt", "draining": True})
     assert (said.status, said.json["quarantined"], said.json["draining"]) == (200, "burnt", True)
-    either.submit(graph(a=task()))
-    assert either.claim() == []
-    back = either.ask("PATCH", "/api/v1/bots/b1", {"quarantined": None})
+    either_server.submit(graph(a=task()))
+    assert either_server.claim() == []
+    back = either_server.ask("PATCH", "/api/v1/bots/b1", {"quarantined": None})
     assert (back.json["quarantined"], back.json["draining"]) == (None, True)
-    free = either.ask("PATCH", "/api/v1/bots/b1", {"draining": False})
+    free = either_server.ask("PATCH", "/api/v1/bots/b1", {"draining": False})
     assert free.json["draining"] is False
-    assert len(either.claim()) == 1
-    kinds = [one["kind"] for one in walk(either, "/api/v1/bots/b1/events")]
+    assert len(either_server.claim()) == 1
+    kinds = [one["kind"] for one in walk(either_server, "/api/v1/bots/b1/events")]
     assert kinds == ["task_started", *["settings"] * 3, "connected"]
 
 
-def test_a_bot_is_told_to_end_until_another_one_begins_in_its_place(either: Yard) -> None:
-    either.hello()
-    made = either.submit(graph(a=task(), b=task()))
-    assert len(either.claim(want=1)) == 1
-    said = either.ask("PATCH", "/api/v1/bots/b1", {"terminated": True})
+def test_a_bot_is_told_to_end_until_another_one_begins_in_its_place(either_server: RunningServer) -> None:
+    either_server.hello()
+    made = either_server.submit(graph(a=task(), b=task()))
+    assert len(either_server.claim(want=1)) == 1
+    said = either_server.ask("PATCH", "/api/v1/bots/b1", {"terminated": True})
     ends = [said.json[name] for name in ("ending", "alive", "terminated", "busy")]
     assert (said.status, ends) == (200, [True, True, False, 1])
-    assert either.claim() == []
-    assert either.is_told_to_end()
-    either.hello()  # what changed about it, in the same session
-    assert either.is_told_to_end()
-    either.hello(session="s2")
-    assert (either.get("/api/v1/bots/b1")["ending"], either.is_told_to_end(session="s2")) == (False, False)
-    assert len(either.claim(session="s2")) == len(made.tasks)
+    assert either_server.claim() == []
+    assert either_server.is_told_to_end()
+    either_server.hello()  # what changed about it, in the same session
+    assert either_server.is_told_to_end()
+    either_server.hello(session="s2")
+    assert (either_server.get("/api/v1/bots/b1")["ending"], either_server.is_told_to_end(session="s2")) == (
+        False,
+        False,
+    )
+    assert len(either_server.claim(session="s2")) == len(made.tasks)
 
 
 @pytest.mark.parametrize("want", [0, 1])
-def test_a_bot_whose_poll_waits_is_told_to_end_at_once_and_only_until_it_drains(either: Yard, want: int) -> None:
-    either.hello()
+def test_a_bot_whose_poll_waits_is_told_to_end_at_once_and_only_until_it_drains(
+    either_server: RunningServer, want: int
+) -> None:
+    either_server.hello()
 
     def waiting(name: str) -> "Future[PollOutcome]":
-        return either.engine.ask(Poll, Poll("b1", "s1", name, want=want, wait_ms=20_000))
+        return either_server.engine.ask(Poll, Poll("b1", "s1", name, want=want, wait_ms=20_000))
 
     first = waiting("first")
-    either.ask("PATCH", "/api/v1/bots/b1", {"terminated": True})
+    either_server.ask("PATCH", "/api/v1/bots/b1", {"terminated": True})
     assert first.result(60) == EMPTY  # so it asks again
     assert waiting("second").result(60).ending
-    assert either.engine.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default"}), 8, draining=True)) is None
+    assert (
+        either_server.engine.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default"}), 8, draining=True))
+        is None
+    )
     third = waiting("third")
-    assert not either.is_told_to_end()
-    either.engine.leave(third)
+    assert not either_server.is_told_to_end()
+    either_server.engine.leave(third)
     assert third.result(60) == EMPTY
 
 
-def test_an_end_is_taken_back(either: Yard) -> None:
-    either.hello()
-    either.submit(graph(a=task()))
-    either.ask("PATCH", "/api/v1/bots/b1", {"terminated": True})
-    assert either.claim() == []
-    back = either.ask("PATCH", "/api/v1/bots/b1", {"terminated": False})
-    assert (back.json["ending"], either.is_told_to_end()) == (False, False)
-    assert len(either.claim()) == 1
+def test_an_end_is_taken_back(either_server: RunningServer) -> None:
+    either_server.hello()
+    either_server.submit(graph(a=task()))
+    either_server.ask("PATCH", "/api/v1/bots/b1", {"terminated": True})
+    assert either_server.claim() == []
+    back = either_server.ask("PATCH", "/api/v1/bots/b1", {"terminated": False})
+    assert (back.json["ending"], either_server.is_told_to_end()) == (False, False)
+    assert len(either_server.claim()) == 1
 
 
-def test_a_bot_may_have_an_odd_name(yard: Yard) -> None:
+def test_a_bot_may_have_an_odd_name(server: RunningServer) -> None:
     name = "rack 4/11 ä"
-    yard.hello(name)
-    assert yard.ask("GET", f"/api/v1/bots/{quote(name, safe='')}").status in {200, 404}
+    server.hello(name)
+    assert server.ask("GET", f"/api/v1/bots/{quote(name, safe='')}").status in {200, 404}
     plain = "rack 4 ä"
-    yard.hello(plain)
-    assert yard.get(f"/api/v1/bots/{quote(plain)}")["id"] == plain
+    server.hello(plain)
+    assert server.get(f"/api/v1/bots/{quote(plain)}")["id"] == plain
 
 
-def test_dimensions_are_put_together_and_kept(either: Yard) -> None:
-    either.hello("b1", os="Linux")
-    either.hello("b2", os="Mac")
-    found = either.get("/api/v1/dimensions")
+def test_dimensions_are_put_together_and_kept(either_server: RunningServer) -> None:
+    either_server.hello("b1", os="Linux")
+    either_server.hello("b2", os="Mac")
+    found = either_server.get("/api/v1/dimensions")
     assert found == {
         "dimensions": {"id": ["b1", "b2"], "os": ["Linux", "Mac"], "pool": ["default"]},
         "bots": 2,
     }
-    either.get("/api/v1/dimensions")
-    with either.engine.store.read() as repo:
+    either_server.get("/api/v1/dimensions")
+    with either_server.engine.store.read() as repo:
         assert repo.read.aggregation("current") is not None
 
 
-def test_pools_are_made_and_listed(either: Yard) -> None:
-    either.hello("b1", "lab")
-    made = either.ask("PUT", "/api/v1/pools/lab", {"capacity": 5})
+def test_pools_are_made_and_listed(either_server: RunningServer) -> None:
+    either_server.hello("b1", "lab")
+    made = either_server.ask("PUT", "/api/v1/pools/lab", {"capacity": 5})
     assert made.status == 200
     assert made.json == {"name": "lab", "capacity": 5, "from_bots": False, "bots": 1, "slots": 8}
-    assert either.ask("PUT", "/api/v1/pools/lab", {"from_bots": True}).json["from_bots"] is True
-    assert [one["name"] for one in either.get("/api/v1/pools")["items"]] == ["default", "lab"]
+    assert either_server.ask("PUT", "/api/v1/pools/lab", {"from_bots": True}).json["from_bots"] is True
+    assert [one["name"] for one in either_server.get("/api/v1/pools")["items"]] == ["default", "lab"]
 
 
 @pytest.mark.parametrize("name", ["a b", "x:y", "ä"])
-def test_pools_may_have_odd_names(yard: Yard, name: str) -> None:
-    assert yard.ask("PUT", f"/api/v1/pools/{quote(name)}").json["name"] == name
-    reader = yard.token(f"pool:{name}:read")
-    assert [one["name"] for one in yard.get("/api/v1/pools", token=reader)["items"]] == [name]
+def test_pools_may_have_odd_names(server: RunningServer, name: str) -> None:
+    assert server.ask("PUT", f"/api/v1/pools/{quote(name)}").json["name"] == name
+    reader = server.token(f"pool:{name}:read")
+    assert [one["name"] for one in server.get("/api/v1/pools", token=reader)["items"]] == [name]

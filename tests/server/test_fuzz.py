@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from tests.server.yard import Yard, graph, task
+from tests.server.running_server import RunningServer, graph, task
 
 ODD = [
     "", " ", "0", "-1", "1", "9" * 30, "1e99", "true", "null", "\0", "a\0b", "ä", "\U0001f4a9", "%", "..", "'", '"',
@@ -52,16 +52,16 @@ def body(chance: random.Random) -> bytes:
     return json.dumps(value if chance.random() < 0.9 else chance.choice(VALUES)).encode()
 
 
-def test_nothing_that_strangers_send_is_a_bug(either: Yard) -> None:
+def test_nothing_that_strangers_send_is_a_bug(either_server: RunningServer) -> None:
     chance = random.Random(7)
-    made = either.submit(graph(a=task()))
-    either.hello()
+    made = either_server.submit(graph(a=task()))
+    either_server.hello()
     known = {"graph_id": made.id, "task_id": made.tasks["a"], "bot_id": "b1", "name": "lab", "token_id": "none"}
-    bot = either.token(kind="bot", pool="default")
+    bot = either_server.token(kind="bot", pool="default")
     said = []
-    for method, path, sent in asked(either.get("/api/v1/openapi.json"), chance, known):
-        token = bot if path.startswith("/api/v1/bot/") else either.admin
-        answer = either.ask(method, path, sent, token=token)
+    for method, path, sent in asked(either_server.get("/api/v1/openapi.json"), chance, known):
+        token = bot if path.startswith("/api/v1/bot/") else either_server.admin
+        answer = either_server.ask(method, path, sent, token=token)
         is_problem = answer.headers.get("content-type") == "application/problem+json"
         if answer.status >= 500 or (answer.status >= 400 and not is_problem):
             said.append((method, path, sent, answer.status, answer.body))

@@ -7,12 +7,12 @@ import pytest
 
 from taskyard.server.requests import count_tasks
 from taskyard.server.settings import REQUEST_TASKS_MAX, Settings
-from tests.server.yard import Yard, graph, task
+from tests.server.running_server import RunningServer, graph, task
 
 
 @pytest.fixture
-def yard(sqlite_url: str) -> Iterator[Yard]:
-    with Yard(sqlite_url, Settings(tasks_max=5)) as made:
+def server(sqlite_url: str) -> Iterator[RunningServer]:
+    with RunningServer(sqlite_url, Settings(tasks_max=5)) as made:
         yield made
 
 
@@ -37,8 +37,8 @@ def test_tasks_are_counted_with_their_matrices_and_with_what_is_inside() -> None
     assert REQUEST_TASKS_MAX == 100_000
 
 
-def test_a_request_for_too_many_tasks_is_refused_before_it_is_expanded(yard: Yard) -> None:
-    made = yard.submit(graph(a=matrix(5)))
+def test_a_request_for_too_many_tasks_is_refused_before_it_is_expanded(server: RunningServer) -> None:
+    made = server.submit(graph(a=matrix(5)))
     large = graph(b=matrix(2_000, 2_000))
     for method, path in (
         ("POST", "/graphs"),
@@ -46,26 +46,26 @@ def test_a_request_for_too_many_tasks_is_refused_before_it_is_expanded(yard: Yar
         ("PUT", f"/graphs/{made.id}"),
         ("POST", f"/graphs/{made.id}/tasks"),
     ):
-        answer = yard.ask(method, f"/api/v1{path}", large)
+        answer = server.ask(method, f"/api/v1{path}", large)
         assert (answer.status, answer.paths) == (400, ["tasks"]), path
         assert "asks for 4000000 tasks; 5 is the most in one request" in answer.json["detail"]
-    assert yard.ask("POST", f"/api/v1/graphs/{made.id}/tasks", graph(b=matrix(5))).status == 200
+    assert server.ask("POST", f"/api/v1/graphs/{made.id}/tasks", graph(b=matrix(5))).status == 200
 
 
-def test_a_graph_in_the_payload_of_a_slice_and_one_in_a_single_request_are_counted(yard: Yard) -> None:
+def test_a_graph_in_the_payload_of_a_slice_and_one_in_a_single_request_are_counted(server: RunningServer) -> None:
     large = graph(b=matrix(2_000, 2_000))
     sliced = graph(a={"task": {"slices": [{"payload": {"graph": large}}]}})
     for path, document in (("/graphs", sliced), ("/requests", {"task": {"payload": {"graph": large}}})):
-        answer = yard.ask("POST", f"/api/v1{path}", document)
+        answer = server.ask("POST", f"/api/v1{path}", document)
         assert (answer.status, answer.paths) == (400, ["tasks"]), path
         assert "asks for 4000001 tasks" in answer.json["detail"]
 
 
-def test_a_document_whose_text_is_faulty_is_not_expanded_to_find_more_faults(yard: Yard) -> None:
+def test_a_document_whose_text_is_faulty_is_not_expanded_to_find_more_faults(server: RunningServer) -> None:
     large = json.dumps(graph(b=matrix(2_000, 2_000)))
     twice = f'{{"name": "a", "name": "b", {large[1:]}'.encode()
     for method, path in (("POST", "/graphs"), ("POST", "/graphs/check"), ("PUT", "/graphs/0000000000000008")):
-        answer = yard.ask(method, f"/api/v1{path}", twice)
+        answer = server.ask(method, f"/api/v1{path}", twice)
         told = [fault["message"] for fault in answer.json["faults"]]
         assert (answer.status, len(told)) == (400, 2), told
         assert "is there twice" in told[0]

@@ -6,7 +6,7 @@ import pytest
 
 from taskyard.core.graph import validate
 from taskyard.server.routes import requests
-from tests.server.yard import Yard
+from tests.server.running_server import RunningServer
 
 SWARMING: dict[str, Any] = {
     "name": "one of Swarming's",
@@ -36,15 +36,15 @@ SWARMING: dict[str, Any] = {
 }
 
 
-def test_a_request_is_a_graph_of_one(yard: Yard) -> None:
+def test_a_request_is_a_graph_of_one(server: RunningServer) -> None:
     body = {"name": "one", "task": {"payload": {"command": ["true"]}, "dimensions": {"pool": "default"}}}
-    answer = yard.ask("POST", "/api/v1/requests", body, headers={"Idempotency-Key": "k"})
+    answer = server.ask("POST", "/api/v1/requests", body, headers={"Idempotency-Key": "k"})
     assert (answer.status, list(answer.json["nameMapping"])) == (201, ["request"])
-    assert yard.get(f"/api/v1/graphs/{answer.json['graph_id']}")["name"] == "one"
-    assert yard.ask("POST", "/api/v1/requests", body, headers={"Idempotency-Key": "k"}).status == 200
+    assert server.get(f"/api/v1/graphs/{answer.json['graph_id']}")["name"] == "one"
+    assert server.ask("POST", "/api/v1/requests", body, headers={"Idempotency-Key": "k"}).status == 200
 
 
-def test_a_request_of_swarming_keeps_all_it_says(yard: Yard) -> None:
+def test_a_request_of_swarming_keeps_all_it_says(server: RunningServer) -> None:
     found = validate(requests.as_document(SWARMING, lambda _: ()))
     assert found.faults == ()
     assert found.graph is not None
@@ -54,14 +54,14 @@ def test_a_request_of_swarming_keeps_all_it_says(yard: Yard) -> None:
     assert first.dimensions == (("os", ("Debian", "Linux")), ("pool", ("default",)))
     assert (first.expires_ms, first.wait_for_capacity, second.expires_ms) == (600_000, True, 60_000)
     assert dict(first.payload)["env"] is not None
-    answer = yard.ask("POST", "/api/v1/requests", SWARMING)
+    answer = server.ask("POST", "/api/v1/requests", SWARMING)
     assert (answer.status, answer.paths) == (
         400,
         ["task.idempotent", "task.slices[0].payload.outputs"],
     )
 
 
-def test_a_request_keeps_reruns_routing_user_and_every_tag(either: Yard) -> None:
+def test_a_request_keeps_reruns_routing_user_and_every_tag(either_server: RunningServer) -> None:
     body = {
         "name": "all of it",
         "user": "ann",
@@ -70,18 +70,18 @@ def test_a_request_keeps_reruns_routing_user_and_every_tag(either: Yard) -> None
         "tags": ["team:core", "team:infra", "url:http://a", "team:core"],
         "properties": {"command": ["true"], "dimensions": {"pool": "default"}},
     }
-    made = either.ask("POST", "/api/v1/requests", body)
+    made = either_server.ask("POST", "/api/v1/requests", body)
     assert made.status == 201, made.body
-    shown = either.get(f"/api/v1/tasks/{made.json['nameMapping']['request']}")
+    shown = either_server.get(f"/api/v1/tasks/{made.json['nameMapping']['request']}")
     tags = [["team", "core"], ["team", "infra"], ["url", "http://a"], ["user", "ann"]]
     assert (shown["rerunsAllowed"], shown["routing"].split(".")[2], shown["definition"]["tags"]) == (3, "night", tags)
     own = {"user": "ann", "reruns": 1, "task": {"payload": {"command": ["true"]}, "tags": {"team": "core"}}}
-    made = either.ask("POST", "/api/v1/requests", own)
-    shown = either.get(f"/api/v1/tasks/{made.json['nameMapping']['request']}")
+    made = either_server.ask("POST", "/api/v1/requests", own)
+    shown = either_server.get(f"/api/v1/tasks/{made.json['nameMapping']['request']}")
     assert (shown["rerunsAllowed"], shown["definition"]["tags"]) == (1, [["team", "core"], ["user", "ann"]])
 
 
-def test_every_fault_of_a_request_is_told_at_once(yard: Yard) -> None:
+def test_every_fault_of_a_request_is_told_at_once(server: RunningServer) -> None:
     body = {
         "odd": 1,
         "user": 7,
@@ -91,19 +91,19 @@ def test_every_fault_of_a_request_is_told_at_once(yard: Yard) -> None:
         "task_slices": [{"properties": {"command": [], "env": [1]}}, 5],
     }
     wrong = ["odd", "user", "task.priority", "reruns", "tags[0]", "task_slices[0].properties.env[0]", "task_slices[1]"]
-    answer = yard.ask("POST", "/api/v1/requests", body)
+    answer = server.ask("POST", "/api/v1/requests", body)
     assert (answer.status, sorted(answer.paths)) == (400, sorted([*wrong, "task.slices[0].payload.command"]))
     faulty = b'{"odd": 1, "odd": 2, "priority": 256, "properties": {"command": ["true"]}}'
-    assert {"odd", "task.priority"} < set(yard.ask("POST", "/api/v1/requests", faulty).paths)
+    assert {"odd", "task.priority"} < set(server.ask("POST", "/api/v1/requests", faulty).paths)
 
 
-def test_properties_may_stand_without_slices(yard: Yard) -> None:
+def test_properties_may_stand_without_slices(server: RunningServer) -> None:
     body = {"name": "x", "expiration_secs": 60, "properties": {"command": ["true"], "dimensions": {"pool": "default"}}}
-    assert yard.ask("POST", "/api/v1/requests", body).status == 201
+    assert server.ask("POST", "/api/v1/requests", body).status == 201
 
 
-def test_faults_are_told_where_they_stand_in_the_request(yard: Yard) -> None:
-    answer = yard.ask("POST", "/api/v1/requests", {"name": "x", "task": {"payload": {"command": []}, "odd": 1}})
+def test_faults_are_told_where_they_stand_in_the_request(server: RunningServer) -> None:
+    answer = server.ask("POST", "/api/v1/requests", {"name": "x", "task": {"payload": {"command": []}, "odd": 1}})
     assert (answer.status, sorted(answer.paths)) == (400, ["task.odd", "task.payload.command"])
 
 
@@ -120,7 +120,9 @@ def test_faults_are_told_where_they_stand_in_the_request(yard: Yard) -> None:
         ({"task": {}}, "priority"),
     ],
 )
-def test_what_is_not_supported_is_refused_and_not_ignored(yard: Yard, change: dict[str, Any], path: str) -> None:
-    answer = yard.ask("POST", "/api/v1/requests", SWARMING | change)
+def test_what_is_not_supported_is_refused_and_not_ignored(
+    server: RunningServer, change: dict[str, Any], path: str
+) -> None:
+    answer = server.ask("POST", "/api/v1/requests", SWARMING | change)
     assert answer.status == 400
     assert path in answer.paths

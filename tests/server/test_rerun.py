@@ -8,17 +8,17 @@ import pytest
 from taskyard.core.ids import key_of
 from taskyard.core.states import Signal
 from taskyard.lifecycle.commands import Output, Poll
-from tests.server.yard import Made, Yard, graph, task
+from tests.server.running_server import Made, RunningServer, graph, task
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with Yard(f"sqlite:///{tmp_path_factory.mktemp('yard') / 'yard.db'}") as made:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with RunningServer(f"sqlite:///{tmp_path_factory.mktemp('yard') / 'yard.db'}") as made:
         made.hello("b1")
         yield made
 
 
-def ran(place: Yard, document: object, *failing: str) -> Made:
+def ran(place: RunningServer, document: object, *failing: str) -> Made:
     """A graph that has run as far as it can; each task publishes its label."""
     made = place.submit(document)
     labels: dict[int, str] = {key_of(id): label for label, id in made.tasks.items()}
@@ -29,18 +29,18 @@ def ran(place: Yard, document: object, *failing: str) -> Made:
     return made
 
 
-def wish(place: Yard, made: Made, verb: str, body: object = None, **said: Any) -> Any:
+def wish(place: RunningServer, made: Made, verb: str, body: object = None, **said: Any) -> Any:
     return place.ask("POST", f"/api/v1/graphs/{made.id}/{verb}", body, **said)
 
 
-def states(place: Yard, graph: str) -> dict[str, str]:
+def states(place: RunningServer, graph: str) -> dict[str, str]:
     return {one["label"]: one["state"] for one in place.get(f"/api/v1/graphs/{graph}/tasks")["items"]}
 
 
 ROW = {"name": "row", **graph(a=task(), b=task("a"), c=task("b"))}
 
 
-def test_what_failed_is_tried_again_and_counted_with_what_it_blocked(place: Yard) -> None:
+def test_what_failed_is_tried_again_and_counted_with_what_it_blocked(place: RunningServer) -> None:
     made = ran(place, ROW, "b")
     answer = wish(place, made, "rerun", {"failed": True}, headers={"Idempotency-Key": "r1"})
     expected = {
@@ -54,7 +54,7 @@ def test_what_failed_is_tried_again_and_counted_with_what_it_blocked(place: Yard
     wish(place, made, "cancel")
 
 
-def test_a_finished_graph_is_run_again_from_a_label_on_as_a_new_one(place: Yard) -> None:
+def test_a_finished_graph_is_run_again_from_a_label_on_as_a_new_one(place: RunningServer) -> None:
     made = ran(place, ROW)
     answer = wish(place, made, "rerun", {"from": ["c"]}, headers={"Idempotency-Key": "r2"})
     new = answer.json["subject"]
@@ -83,7 +83,7 @@ def test_a_finished_graph_is_run_again_from_a_label_on_as_a_new_one(place: Yard)
     assert place.get(f"/api/v1/graphs/{new}")["state"] == "finished"
 
 
-def test_a_task_that_took_over_an_end_has_the_output_that_came_with_it(place: Yard) -> None:
+def test_a_task_that_took_over_an_end_has_the_output_that_came_with_it(place: RunningServer) -> None:
     made = place.submit(graph(a=task(), b=task("a")))
     for body in (b"of a", b"of b"):
         (lease,) = place.claim()
@@ -99,7 +99,7 @@ def test_a_task_that_took_over_an_end_has_the_output_that_came_with_it(place: Ya
     place.end(lease)
 
 
-def test_a_wish_that_makes_no_sense_says_where(place: Yard) -> None:
+def test_a_wish_that_makes_no_sense_says_where(place: RunningServer) -> None:
     made = ran(place, ROW)
     refused = {
         "from[0]": {"from": ["cc"]},
@@ -115,14 +115,14 @@ def test_a_wish_that_makes_no_sense_says_where(place: Yard) -> None:
     assert wish(place, made, "cancel", {"from": ["nobody"]}).paths == ["from[0]"]
 
 
-def test_a_graph_that_moves_is_not_run_again(place: Yard) -> None:
+def test_a_graph_that_moves_is_not_run_again(place: RunningServer) -> None:
     made = place.submit(ROW)
     answer = wish(place, made, "rerun", {"from": ["a"]})
     assert (answer.status, answer.json["code"]) == (409, "conflict")
     wish(place, made, "cancel")
 
 
-def test_to_run_again_needs_a_right_where_something_runs(place: Yard) -> None:
+def test_to_run_again_needs_a_right_where_something_runs(place: RunningServer) -> None:
     place.hello("b2", pool="lab")
     nodes = graph(a=task(dimensions={"pool": "lab"}), b=task("a", dimensions={"pool": "default"}))
     made = place.submit(nodes)
@@ -139,7 +139,7 @@ def test_to_run_again_needs_a_right_where_something_runs(place: Yard) -> None:
     place.end(lease)
 
 
-def test_some_tasks_end_with_all_behind_them_and_their_handlers_do_not_start(place: Yard) -> None:
+def test_some_tasks_end_with_all_behind_them_and_their_handlers_do_not_start(place: RunningServer) -> None:
     handler = {"requires": [{"task": "b", "on": "failure"}, {"task": "x", "on": "always"}], "task": task()["task"]}
     made = place.submit(graph(a=task(), b=task("a"), c=task("b"), h=handler, x=task(), y=task("x")))
     (first, second) = place.claim()
@@ -155,7 +155,7 @@ def test_some_tasks_end_with_all_behind_them_and_their_handlers_do_not_start(pla
     wish(place, made, "cancel")
 
 
-def test_a_matrix_ends_whole(place: Yard) -> None:
+def test_a_matrix_ends_whole(place: RunningServer) -> None:
     test = {"matrix": {"os": ["x", "y"]}, "task": task()["task"]}
     made = place.submit(graph(test=test, after=task("test"), other=task()))
     assert wish(place, made, "cancel", {"from": ["test"]}).json["moved"] == 3
@@ -163,7 +163,7 @@ def test_a_matrix_ends_whole(place: Yard) -> None:
     wish(place, made, "cancel")
 
 
-def test_the_critical_path_is_told_to_who_may_read_the_graph(place: Yard) -> None:
+def test_the_critical_path_is_told_to_who_may_read_the_graph(place: RunningServer) -> None:
     first = ran(place, {**ROW, "name": "paths"})
     past = place.get(f"/api/v1/graphs/{first.id}/critical-path")
     assert (past["settled"], [one["label"] for one in past["path"]]) == (True, ["a", "b", "c"])
@@ -178,7 +178,7 @@ def test_the_critical_path_is_told_to_who_may_read_the_graph(place: Yard) -> Non
     wish(place, made, "cancel")
 
 
-def test_it_is_described(place: Yard) -> None:
+def test_it_is_described(place: RunningServer) -> None:
     paths = place.get("/api/v1/openapi.json")["paths"]
     again = paths["/api/v1/graphs/{graph_id}/rerun"]["post"]
     assert set(again["requestBody"]["content"]["application/json"]["schema"]["properties"]) == {"failed", "from"}

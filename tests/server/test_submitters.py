@@ -1,42 +1,44 @@
 """Whose tasks they are: what a bot is told, so that it keeps the calls of different people apart."""
 
-from tests.server.test_lobby import hello, poll
-from tests.server.yard import Yard, graph, task
+from tests.server.running_server import RunningServer, graph, task
+from tests.server.test_bot_api import hello, poll
 
 
-def test_a_bot_is_told_who_submitted_each_task(either: Yard) -> None:
-    ada, ben = (either.token("pool:lab:submit", "pool:lab:read") for _ in range(2))
-    bot = either.token(kind="bot", pool="lab")
-    hello(either, bot)
+def test_a_bot_is_told_who_submitted_each_task(either_server: RunningServer) -> None:
+    ada, ben = (either_server.token("pool:lab:submit", "pool:lab:read") for _ in range(2))
+    bot = either_server.token(kind="bot", pool="lab")
+    hello(either_server, bot)
     lab = {"dimensions": {"pool": "lab"}}
-    made = either.submit(graph(ada=task(**lab)), token=ada)
-    either.submit(graph(ben=task(**lab)), token=ben)
-    grown = either.ask("POST", f"/api/v1/graphs/{made.id}/tasks", graph(grown=task(**lab)), token=ben)
+    made = either_server.submit(graph(ada=task(**lab)), token=ada)
+    either_server.submit(graph(ben=task(**lab)), token=ben)
+    grown = either_server.ask("POST", f"/api/v1/graphs/{made.id}/tasks", graph(grown=task(**lab)), token=ben)
     assert grown.status == 200, grown.body
-    leases = {one["label"]: one for one in poll(either, bot, want=3, poll="p1")["leases"]}
+    leases = {one["label"]: one for one in poll(either_server, bot, want=3, poll="p1")["leases"]}
     whose = {label: one["submitter"] for label, one in leases.items()}
     assert whose == {"ada": ada.split("_")[2], "ben": ben.split("_")[2], "grown": ben.split("_")[2]}
 
 
-def test_what_a_running_task_submits_belongs_to_the_submitter_of_that_task(either: Yard) -> None:
-    ada = either.token("pool:lab:submit", "pool:lab:read")
-    bot = either.token(kind="bot", pool="lab")
-    hello(either, bot)
+def test_what_a_running_task_submits_belongs_to_the_submitter_of_that_task(either_server: RunningServer) -> None:
+    ada = either_server.token("pool:lab:submit", "pool:lab:read")
+    bot = either_server.token(kind="bot", pool="lab")
+    hello(either_server, bot)
     lab = {"dimensions": {"pool": "lab"}}
-    either.submit(graph(first=task(**lab)), token=ada)
-    (first,) = poll(either, bot, want=1, poll="p1")["leases"]
-    extended = either.ask("POST", f"/api/v1/graphs/{first['graph']}/tasks", graph(b=task(**lab)), token=first["token"])
+    either_server.submit(graph(first=task(**lab)), token=ada)
+    (first,) = poll(either_server, bot, want=1, poll="p1")["leases"]
+    extended = either_server.ask(
+        "POST", f"/api/v1/graphs/{first['graph']}/tasks", graph(b=task(**lab)), token=first["token"]
+    )
     assert extended.status == 200, extended.body
-    either.submit(graph(c=task(**lab)), token=first["token"])
-    leases = poll(either, bot, want=2, poll="p2")["leases"]
+    either_server.submit(graph(c=task(**lab)), token=first["token"])
+    leases = poll(either_server, bot, want=2, poll="p2")["leases"]
     assert {one["label"]: one["submitter"] for one in leases} == dict.fromkeys("bc", ada.split("_")[2])
 
 
-def test_a_graph_inside_a_task_belongs_to_the_submitter_of_the_task(either: Yard) -> None:
-    ada = either.token("pool:*:submit", "pool:*:read")
-    bot = either.token(kind="bot", pool="lab")
-    hello(either, bot)
+def test_a_graph_inside_a_task_belongs_to_the_submitter_of_the_task(either_server: RunningServer) -> None:
+    ada = either_server.token("pool:*:submit", "pool:*:read")
+    bot = either_server.token(kind="bot", pool="lab")
+    hello(either_server, bot)
     inner = graph(inner=task(dimensions={"pool": "lab"}))
-    either.submit({"tasks": {"outer": {"task": {"payload": {"graph": inner}}}}}, token=ada)
-    (lease,) = poll(either, bot, want=1, poll="p1", wait_ms=20_000)["leases"]
+    either_server.submit({"tasks": {"outer": {"task": {"payload": {"graph": inner}}}}}, token=ada)
+    (lease,) = poll(either_server, bot, want=1, poll="p1", wait_ms=20_000)["leases"]
     assert (lease["label"], lease["submitter"]) == ("inner", ada.split("_")[2])

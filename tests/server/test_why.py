@@ -7,8 +7,8 @@ import pytest
 
 from taskyard.core.states import Reason, Signal
 from taskyard.lifecycle.commands import Goodbye
-from tests.server.still import MINUTE, Still
-from tests.server.yard import Made, graph, task
+from tests.server.frozen_clock_server import MINUTE, FrozenClockServer
+from tests.server.running_server import Made, graph, task
 
 DOOR = {"mutexes": [{"key": "door"}]}
 YOUNGER = "younger tasks may pass it for another 1 min"
@@ -16,37 +16,37 @@ HOUR = 60 * MINUTE
 
 
 @pytest.fixture
-def still(sqlite_url: str) -> Iterator[Still]:
-    with Still(sqlite_url) as made:
+def server(sqlite_url: str) -> Iterator[FrozenClockServer]:
+    with FrozenClockServer(sqlite_url) as made:
         yield made
 
 
 @pytest.fixture
-def either_still(database_url: str) -> Iterator[Still]:
+def either_server(database_url: str) -> Iterator[FrozenClockServer]:
     """On each of the two databases."""
-    with Still(database_url) as made:
+    with FrozenClockServer(database_url) as made:
         yield made
 
 
-def end(still: Still, signal: Signal, **said: Any) -> None:
+def end(server: FrozenClockServer, signal: Signal, **said: Any) -> None:
     """Have b1 claim a task and say how it ended."""
-    (lease,) = still.claim(want=1)
-    still.report(lease, signal, **said)
+    (lease,) = server.claim(want=1)
+    server.report(lease, signal, **said)
 
 
 # The graph.
 
 
-def test_an_unmet_prerequisite_is_told_with_its_own_why(either_still: Still) -> None:
-    still = either_still
-    made = still.submit(graph(build=task(), test=task("build"), deploy=task("test")))
-    still.bot()
-    (lease,) = still.claim()
-    still.clock.later(2 * MINUTE)
-    assert still.sentence(made, "test") == (
+def test_an_unmet_prerequisite_is_told_with_its_own_why(either_server: FrozenClockServer) -> None:
+    server = either_server
+    made = server.submit(graph(build=task(), test=task("build"), deploy=task("test")))
+    server.bot()
+    (lease,) = server.claim()
+    server.clock.later(2 * MINUTE)
+    assert server.sentence(made, "test") == (
         "test is unscheduled: it waits for build (running); build is running: attempt 1 on b1 for 2 min"
     )
-    told = still.why(made, "deploy")
+    told = server.why(made, "deploy")
     assert told["sentence"] == (
         "deploy is unscheduled: it waits for test (unscheduled); "
         "at the root, build is running: attempt 1 on b1 for 2 min"
@@ -57,52 +57,52 @@ def test_an_unmet_prerequisite_is_told_with_its_own_why(either_still: Still) -> 
     ]
     assert (told["roots"], told["more"], told["why"]["guard"]) == (1, 0, "graph")
     assert [one["needed_by"] for one in told["causes"]] == [made.tasks["deploy"], made.tasks["test"]]
-    still.end(lease)
-    assert still.sentence(made, "deploy") == (
+    server.end(lease)
+    assert server.sentence(made, "deploy") == (
         "deploy is unscheduled: it waits for test (waiting); test is waiting: 1 bot could run it now; it is next"
     )
 
 
-def test_the_most_pressing_root_cause_is_told_first_and_the_others_are_counted(still: Still) -> None:
-    still.bot()
+def test_the_most_pressing_root_cause_is_told_first_and_the_others_are_counted(server: FrozenClockServer) -> None:
+    server.bot()
     gpu = task(dimensions={"pool": "default", "gpu": "h100"})
-    made = still.submit(graph(a=task(), b=gpu, c=task(), all=task("a", "b", "c")))
-    assert still.sentence(made, "all") == (
+    made = server.submit(graph(a=task(), b=gpu, c=task(), all=task("a", "b", "c")))
+    assert server.sentence(made, "all") == (
         "all is unscheduled: it waits for a (waiting), b (waiting), c (waiting); "
         "b is waiting: no bot has gpu: h100; the nearest is b1 (no gpu) (and 2 more root causes)"
     )
 
 
-def test_of_many_prerequisites_a_few_are_named_and_the_others_counted(still: Still) -> None:
+def test_of_many_prerequisites_a_few_are_named_and_the_others_counted(server: FrozenClockServer) -> None:
     parts = {f"p{number:03}": task() for number in range(150)}
-    made = still.submit(graph(**parts, all=task(*parts), any={**task("p000", "p001"), "join": "any"}))
-    told = still.why(made, "all")
+    made = server.submit(graph(**parts, all=task(*parts), any={**task("p000", "p001"), "join": "any"}))
+    told = server.why(made, "all")
     assert told["sentence"] == (
         "all is unscheduled: it waits for p000 (waiting), p001 (waiting), p002 (waiting) and 147 more; "
         "p000 is waiting: there is no bot (and 98 more root causes)"
     )
     assert (told["why"]["unmet"], len(told["why"]["prerequisites"]), len(told["causes"])) == (150, 100, 99)
     assert told["more"] == 51
-    assert still.sentence(made, "any") == (
+    assert server.sentence(made, "any") == (
         "any is unscheduled: it waits for one of p000 (waiting), p001 (waiting); "
         "p000 is waiting: there is no bot (and 1 more root cause)"
     )
 
 
-def test_a_failed_prerequisite_is_told_with_how_it_ended(either_still: Still) -> None:
-    still = either_still
-    made = still.submit(graph(build=task(), test=task("build"), deploy=task("test")))
-    still.bot()
-    end(still, Signal.FAIL, exit_code=2)
-    still.clock.later(MINUTE)
-    assert still.sentence(made, "test") == (
+def test_a_failed_prerequisite_is_told_with_how_it_ended(either_server: FrozenClockServer) -> None:
+    server = either_server
+    made = server.submit(graph(build=task(), test=task("build"), deploy=task("test")))
+    server.bot()
+    end(server, Signal.FAIL, exit_code=2)
+    server.clock.later(MINUTE)
+    assert server.sentence(made, "test") == (
         "test is blocked: it needs build (failed, exit code 2 in attempt 1 on b1); rerun that to go on"
     )
-    assert still.sentence(made, "deploy") == (
+    assert server.sentence(made, "deploy") == (
         "deploy is unscheduled: it waits for test (blocked); "
         "at the root, build is failed: exit code 2 in attempt 1 on b1, 1 min ago"
     )
-    told = still.why(made, "test")["why"]
+    told = server.why(made, "test")["why"]
     assert (told["reason"], told["prerequisites"]) == (
         "prerequisite_failed",
         [
@@ -117,107 +117,111 @@ def test_a_failed_prerequisite_is_told_with_how_it_ended(either_still: Still) ->
     )
 
 
-def test_a_task_that_fails_with_its_prerequisite_says_so(still: Still) -> None:
-    made = still.submit(graph(a=task(), b={**task("a"), "on_impossible": "fail"}, c=task("b")))
-    still.bot()
-    end(still, Signal.FAIL, exit_code=1)
-    assert still.sentence(made, "b") == "b is failed: it needs a (failed, exit code 1 in attempt 1 on b1), a moment ago"
-    assert still.sentence(made, "c") == (
+def test_a_task_that_fails_with_its_prerequisite_says_so(server: FrozenClockServer) -> None:
+    made = server.submit(graph(a=task(), b={**task("a"), "on_impossible": "fail"}, c=task("b")))
+    server.bot()
+    end(server, Signal.FAIL, exit_code=1)
+    assert (
+        server.sentence(made, "b") == "b is failed: it needs a (failed, exit code 1 in attempt 1 on b1), a moment ago"
+    )
+    assert server.sentence(made, "c") == (
         "c is blocked: it needs b (failed, a prerequisite failed); rerun that to go on; "
         "at the root, a is failed: exit code 1 in attempt 1 on b1, a moment ago"
     )
 
 
-def test_a_condition_that_cannot_come_true_is_told(still: Still) -> None:
-    made = still.submit(graph(a=task(), page={**task(), "requires": [{"task": "a", "on": "failure"}]}, b=task("page")))
-    still.bot()
-    end(still, Signal.SUCCEED, exit_code=0)
-    assert still.sentence(made, "page") == "page is skipped: its condition cannot come true after a (successful)"
-    assert still.sentence(made, "b") == (
+def test_a_condition_that_cannot_come_true_is_told(server: FrozenClockServer) -> None:
+    made = server.submit(graph(a=task(), page={**task(), "requires": [{"task": "a", "on": "failure"}]}, b=task("page")))
+    server.bot()
+    end(server, Signal.SUCCEED, exit_code=0)
+    assert server.sentence(made, "page") == "page is skipped: its condition cannot come true after a (successful)"
+    assert server.sentence(made, "b") == (
         "b is skipped: its condition cannot come true after page (skipped, condition); "
         "at the root, a is successful: done in attempt 1 on b1, a moment ago"
     )
 
 
-def test_whoever_ended_a_prerequisite_is_named(still: Still) -> None:
-    made = still.submit(graph(a=task(), b=task("a")))
-    token = still.token("pool:default:cancel", name="ann")
-    still.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/cancel", token=token)
-    actor = still.why(made, "a")["why"]["actor"]
+def test_whoever_ended_a_prerequisite_is_named(server: FrozenClockServer) -> None:
+    made = server.submit(graph(a=task(), b=task("a")))
+    token = server.token("pool:default:cancel", name="ann")
+    server.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/cancel", token=token)
+    actor = server.why(made, "a")["why"]["actor"]
     assert actor.startswith("ann (")
-    assert still.sentence(made, "a") == f"a is canceled: canceled by {actor}, a moment ago"
-    assert still.sentence(made, "b") == f"b is blocked: it needs a (canceled, canceled by {actor}); rerun that to go on"
+    assert server.sentence(made, "a") == f"a is canceled: canceled by {actor}, a moment ago"
+    assert (
+        server.sentence(made, "b") == f"b is blocked: it needs a (canceled, canceled by {actor}); rerun that to go on"
+    )
 
 
-def test_whoever_ended_a_task_with_all_behind_it_is_named_for_those_too(still: Still) -> None:
-    made = still.submit(graph(a=task(), b=task("a"), c=task("b")))
-    still.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/cancel", {"subtree": True})
-    told = still.why(made, "c")["why"]
+def test_whoever_ended_a_task_with_all_behind_it_is_named_for_those_too(server: FrozenClockServer) -> None:
+    made = server.submit(graph(a=task(), b=task("a"), c=task("b")))
+    server.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/cancel", {"subtree": True})
+    told = server.why(made, "c")["why"]
     assert told["actor"].startswith("admin (")
     assert told["sentence"] == f"c is canceled: canceled by {told['actor']}, a moment ago"
 
 
-def test_a_task_of_a_large_graph_that_is_being_canceled_is_about_to_end(still: Still) -> None:
-    made = still.submit(graph(**{f"t{number:03}": task() for number in range(600)}))
-    still.ask("POST", f"/api/v1/graphs/{made.id}/cancel")
-    told = still.why(made, "t599")["why"]
+def test_a_task_of_a_large_graph_that_is_being_canceled_is_about_to_end(server: FrozenClockServer) -> None:
+    made = server.submit(graph(**{f"t{number:03}": task() for number in range(600)}))
+    server.ask("POST", f"/api/v1/graphs/{made.id}/cancel")
+    told = server.why(made, "t599")["why"]
     assert (told["state"], told["reason"]) == ("waiting", "asked")
     assert told["sentence"] == f"t599 is waiting: its graph is canceled by {told['actor']}, and it is about to end"
-    still.settle()
-    assert still.sentence(made, "t599") == f"t599 is canceled: canceled by {told['actor']}, a moment ago"
+    server.settle()
+    assert server.sentence(made, "t599") == f"t599 is canceled: canceled by {told['actor']}, a moment ago"
 
 
-def test_a_task_of_a_large_graph_that_is_not_released_yet_is_about_to_be(still: Still) -> None:
-    answer = still.ask("POST", "/api/v1/graphs", graph(**{f"t{number:04}": task() for number in range(1_100)}))
+def test_a_task_of_a_large_graph_that_is_not_released_yet_is_about_to_be(server: FrozenClockServer) -> None:
+    answer = server.ask("POST", "/api/v1/graphs", graph(**{f"t{number:04}": task() for number in range(1_100)}))
     made = Made(answer.json["graph_id"], answer.json["nameMapping"])
-    assert still.sentence(made, "t1099") == "t1099 is unscheduled: it is about to hear how its prerequisites ended"
+    assert server.sentence(made, "t1099") == "t1099 is unscheduled: it is about to hear how its prerequisites ended"
 
 
-def test_a_list_of_tasks_gives_the_reasons_that_why_gives(either_still: Still) -> None:
-    still = either_still
-    still.bot()
+def test_a_list_of_tasks_gives_the_reasons_that_why_gives(either_server: FrozenClockServer) -> None:
+    server = either_server
+    server.bot()
     gpu = task(dimensions={"pool": "default", "gpu": "h100"})
-    made = still.submit(graph(runs=task(), later=task(not_before="1h"), gpu=gpu, after=task("gpu")))
-    still.claim(want=1)
-    listed = still.get(f"/api/v1/graphs/{made.id}/tasks")["items"]
+    made = server.submit(graph(runs=task(), later=task(not_before="1h"), gpu=gpu, after=task("gpu")))
+    server.claim(want=1)
+    listed = server.get(f"/api/v1/graphs/{made.id}/tasks")["items"]
     reasons = {one["label"]: one["reason"] for one in listed}
     assert reasons == {"runs": "under_way", "later": "not_before", "gpu": "no_bot", "after": "prerequisite"}
-    assert reasons == {label: still.why(made, label)["why"]["reason"] for label in made.tasks}
+    assert reasons == {label: server.why(made, label)["why"]["reason"] for label in made.tasks}
 
 
 # Admission.
 
 
-def test_what_no_pass_has_seen_is_for_the_next_pass(still: Still) -> None:
-    answer = still.ask("POST", "/api/v1/graphs", graph(a=task(**DOOR)))
+def test_what_no_pass_has_seen_is_for_the_next_pass(server: FrozenClockServer) -> None:
+    answer = server.ask("POST", "/api/v1/graphs", graph(a=task(**DOOR)))
     made = Made(answer.json["graph_id"], answer.json["nameMapping"])
-    told = still.why(made, "a")
+    told = server.why(made, "a")
     assert told["sentence"] == "a is pending: the next pass of the scheduler decides"
     assert (told["why"]["reason"], told["why"]["guard"]) == ("unseen", "admission")
 
 
-def test_a_start_that_is_put_off_and_one_that_is_tried_again_say_when(still: Still) -> None:
-    made = still.submit(
+def test_a_start_that_is_put_off_and_one_that_is_tried_again_say_when(server: FrozenClockServer) -> None:
+    made = server.submit(
         graph(a=task(not_before="1h"), b={**task(priority=1), "reruns": {"count": 1, "delay": "90s"}}, c=task("a"))
     )
-    told = still.why(made, "a")
+    told = server.why(made, "a")
     assert told["sentence"] == "a is pending: it may start in 1 h, at 2026-01-01 01:00:00Z"
-    assert (told["why"]["reason"], told["why"]["until_ms"]) == ("not_before", still.clock.now() + HOUR)
-    still.bot()
-    end(still, Signal.FAIL, exit_code=1)
-    assert still.sentence(made, "b") == "b is pending: it is tried again in 1 min, at 2026-01-01 00:01:30Z"
+    assert (told["why"]["reason"], told["why"]["until_ms"]) == ("not_before", server.clock.now() + HOUR)
+    server.bot()
+    end(server, Signal.FAIL, exit_code=1)
+    assert server.sentence(made, "b") == "b is pending: it is tried again in 1 min, at 2026-01-01 00:01:30Z"
 
 
-def test_the_holder_of_a_mutex_is_named_with_its_graph_and_since_when(either_still: Still) -> None:
-    still = either_still
-    still.bot()
-    first = still.submit(graph("first", holds=task(**DOOR)))
-    second = still.submit(graph(waits=task(**DOOR)))
-    still.clock.later(MINUTE)
-    third = still.submit(graph(last=task(**DOOR, priority=200)))
-    (lease,) = still.claim()
-    still.clock.later(11 * MINUTE)
-    told = still.why(second, "waits")
+def test_the_holder_of_a_mutex_is_named_with_its_graph_and_since_when(either_server: FrozenClockServer) -> None:
+    server = either_server
+    server.bot()
+    first = server.submit(graph("first", holds=task(**DOOR)))
+    second = server.submit(graph(waits=task(**DOOR)))
+    server.clock.later(MINUTE)
+    third = server.submit(graph(last=task(**DOOR, priority=200)))
+    (lease,) = server.claim()
+    server.clock.later(11 * MINUTE)
+    told = server.why(second, "waits")
     assert told["sentence"] == (
         f"waits is pending: mutex door is held by holds (task {first.tasks['holds']} of graph {first.id}, running) "
         "for 12 min; it has waited for 12 min, and no younger task passes it any more"
@@ -226,63 +230,63 @@ def test_the_holder_of_a_mutex_is_named_with_its_graph_and_since_when(either_sti
         "task": first.tasks["holds"], "label": "holds", "graph_id": first.id, "state": "running",
     }  # fmt: skip
     assert (told["why"]["reason"], told["why"]["name"]) == ("mutex", "door")
-    assert still.clock.now() - told["why"]["other_since_ms"] == 12 * MINUTE + 2  # each submission takes a tick
-    still.report(lease, Signal.SUCCEED)
-    assert still.sentence(second, "waits") == "waits is waiting: 1 bot could run it now; it is next"
-    assert still.sentence(third, "last") == (
+    assert server.clock.now() - told["why"]["other_since_ms"] == 12 * MINUTE + 2  # each submission takes a tick
+    server.report(lease, Signal.SUCCEED)
+    assert server.sentence(second, "waits") == "waits is waiting: 1 bot could run it now; it is next"
+    assert server.sentence(third, "last") == (
         f"last is pending: mutex door is held by waits (task {second.tasks['waits']} of graph {second.id}, waiting) "
         "for a moment; it has waited for 11 min, and no younger task passes it any more"
     )
 
 
-def test_whoever_stands_first_for_a_mutex_is_named(still: Still) -> None:
-    still.bot()
-    still.submit(graph(holds=task(mutexes=[{"key": "a"}])))
-    first = still.submit(graph(both=task(mutexes=[{"key": "a"}, {"key": "b"}])))
-    still.clock.later(MINUTE)
-    made = still.submit(graph(second=task(mutexes=[{"key": "b"}])))
-    assert still.sentence(made, "second") == (
+def test_whoever_stands_first_for_a_mutex_is_named(server: FrozenClockServer) -> None:
+    server.bot()
+    server.submit(graph(holds=task(mutexes=[{"key": "a"}])))
+    first = server.submit(graph(both=task(mutexes=[{"key": "a"}, {"key": "b"}])))
+    server.clock.later(MINUTE)
+    made = server.submit(graph(second=task(mutexes=[{"key": "b"}])))
+    assert server.sentence(made, "second") == (
         f"second is pending: both (task {first.tasks['both']} of graph {first.id}, pending) comes first at mutex b, "
         "and has waited for 1 min; younger tasks may pass it for another 1 min"
     )
 
 
-def test_whether_younger_tasks_pass_a_task_at_its_mutex_is_told(either_still: Still) -> None:
-    still = either_still
-    still.bot()
-    still.submit(graph(holds=task(**DOOR)))
-    made = still.submit(graph(waits=task(**DOOR)))
+def test_whether_younger_tasks_pass_a_task_at_its_mutex_is_told(either_server: FrozenClockServer) -> None:
+    server = either_server
+    server.bot()
+    server.submit(graph(holds=task(**DOOR)))
+    made = server.submit(graph(waits=task(**DOOR)))
 
     def told() -> tuple[str, object, object]:
-        why = still.why(made, "waits")
+        why = server.why(made, "waits")
         waited, since = why["sentence"].partition("; ")[2], why["why"]["mutex_since_ms"]
-        return waited, still.clock.now() - since < 4 * MINUTE, (why["why"]["stakes_ms"] or since) - since
+        return waited, server.clock.now() - since < 4 * MINUTE, (why["why"]["stakes_ms"] or since) - since
 
     assert told() == (YOUNGER, True, MINUTE)
-    still.clock.later(3 * MINUTE)
+    server.clock.later(3 * MINUTE)
     assert told() == ("it has waited for 3 min, and no younger task passes it any more", True, MINUTE)
-    still.engine.set_stake_after("door", 5 * MINUTE)
+    server.engine.set_stake_after("door", 5 * MINUTE)
     assert told() == ("younger tasks may pass it for another 2 min", True, 5 * MINUTE)
-    still.engine.set_stake_after("door", None)
+    server.engine.set_stake_after("door", None)
     assert told() == ("younger tasks may pass it, however long it waits", True, 0)
 
 
-def test_a_mutex_that_was_given_back_is_for_the_next_pass(still: Still) -> None:
-    still.bot()
-    still.submit(graph(holds=task(**DOOR)))
-    made = still.submit(graph(waits=task(**DOOR)))
-    (lease,) = still.claim()
-    still.end(lease)  # and no pass has run since
-    assert still.sentence(made, "waits") == "waits is pending: the next pass of the scheduler decides"
+def test_a_mutex_that_was_given_back_is_for_the_next_pass(server: FrozenClockServer) -> None:
+    server.bot()
+    server.submit(graph(holds=task(**DOOR)))
+    made = server.submit(graph(waits=task(**DOOR)))
+    (lease,) = server.claim()
+    server.end(lease)  # and no pass has run since
+    assert server.sentence(made, "waits") == "waits is pending: the next pass of the scheduler decides"
 
 
-def test_a_holder_that_the_asker_may_not_see_has_no_name(still: Still) -> None:
-    still.bot()
-    still.bot("x1", pool="secret")
-    still.submit(graph(holds=task(**DOOR, dimensions={"pool": "secret"})))
-    made = still.submit(graph(waits=task(**DOOR)))
-    token = still.token("pool:default:read")
-    told = still.why(made, "waits", token=token)
+def test_a_holder_that_the_asker_may_not_see_has_no_name(server: FrozenClockServer) -> None:
+    server.bot()
+    server.bot("x1", pool="secret")
+    server.submit(graph(holds=task(**DOOR, dimensions={"pool": "secret"})))
+    made = server.submit(graph(waits=task(**DOOR)))
+    token = server.token("pool:default:read")
+    told = server.why(made, "waits", token=token)
     assert (
         told["sentence"]
         == "waits is pending: mutex door is held by a task that you may not see for a moment; " + YOUNGER
@@ -290,68 +294,68 @@ def test_a_holder_that_the_asker_may_not_see_has_no_name(still: Still) -> None:
     assert told["why"]["other"] == {"task": None, "label": "", "graph_id": "", "state": "waiting"}
 
 
-def test_a_named_limit_is_told_with_its_use(still: Still) -> None:
-    still.bot()
-    still.engine.set_limit("licences", 5)
-    still.submit(graph(uses=task(limits={"licences": 3})))
-    made = still.submit(graph(wants=task(limits={"licences": 4})))
-    told = still.why(made, "wants")
+def test_a_named_limit_is_told_with_its_use(server: FrozenClockServer) -> None:
+    server.bot()
+    server.engine.set_limit("licences", 5)
+    server.submit(graph(uses=task(limits={"licences": 3})))
+    made = server.submit(graph(wants=task(limits={"licences": 4})))
+    told = server.why(made, "wants")
     assert told["sentence"] == "wants is pending: limit licences has 3 of 5 in use, and it needs 4"
     assert [told["why"][key] for key in ("reason", "name", "used", "total", "need")] == ["limit", "licences", 3, 5, 4]
-    still.engine.set_limit("licences", 9)  # and no pass has run since
-    assert still.sentence(made, "wants") == "wants is pending: the next pass of the scheduler decides"
+    server.engine.set_limit("licences", 9)  # and no pass has run since
+    assert server.sentence(made, "wants") == "wants is pending: the next pass of the scheduler decides"
 
 
-def test_a_full_pool_is_told_with_its_use_and_the_place_in_line(either_still: Still) -> None:
-    still = either_still
-    still.engine.set_pool("lab", 10)
-    still.bot(pool="lab")
+def test_a_full_pool_is_told_with_its_use_and_the_place_in_line(either_server: FrozenClockServer) -> None:
+    server = either_server
+    server.engine.set_pool("lab", 10)
+    server.bot(pool="lab")
     lab = {"dimensions": {"pool": "lab"}}
-    still.submit(graph(big=task(**lab, weight=7)))
-    still.submit(graph(next=task(**lab, weight=5)))
-    made = still.submit(graph(then=task(**lab, weight=4)))
-    still.clock.later(9 * MINUTE)
-    told = still.why(made, "then")
+    server.submit(graph(big=task(**lab, weight=7)))
+    server.submit(graph(next=task(**lab, weight=5)))
+    made = server.submit(graph(then=task(**lab, weight=4)))
+    server.clock.later(9 * MINUTE)
+    told = server.why(made, "then")
     assert told["sentence"] == (
         "then is pending: pool lab has 7 of 10 in use, and it needs 4; it has waited for 9 min; it is number 2 in line"
     )
     assert [told["why"][key] for key in ("reason", "name", "used", "total", "need", "place")] == [
         "capacity", "lab", 7, 10, 4, 2,
     ]  # fmt: skip
-    assert told["why"]["waits_since_ms"] == still.clock.now() - 9 * MINUTE
+    assert told["why"]["waits_since_ms"] == server.clock.now() - 9 * MINUTE
 
 
-def test_a_pool_that_is_kept_free_names_who_it_is_kept_for(still: Still) -> None:
-    still.engine.set_pool("lab", 10)
-    still.bot(pool="lab")
+def test_a_pool_that_is_kept_free_names_who_it_is_kept_for(server: FrozenClockServer) -> None:
+    server.engine.set_pool("lab", 10)
+    server.bot(pool="lab")
     lab = {"dimensions": {"pool": "lab"}}
-    still.submit(graph(runs=task(**lab, weight=7)))
-    first = still.submit(graph(huge=task(**lab, weight=8)))
-    still.later(11 * MINUTE)
-    made = still.submit(graph(small=task(**lab, weight=1)))
-    assert still.sentence(made, "small") == (
+    server.submit(graph(runs=task(**lab, weight=7)))
+    first = server.submit(graph(huge=task(**lab, weight=8)))
+    server.later(11 * MINUTE)
+    made = server.submit(graph(small=task(**lab, weight=1)))
+    assert server.sentence(made, "small") == (
         f"small is pending: pool lab is kept free for huge (task {first.tasks['huge']} of graph {first.id}, pending), "
         "which has waited longer; it has waited for a moment; it is number 2 in line"
     )
 
 
-def test_a_pool_whose_bots_are_its_capacity_counts_their_slots(still: Still) -> None:
-    still.engine.set_pool("lab", from_bots=True)
-    still.bot(pool="lab", slots=2)
+def test_a_pool_whose_bots_are_its_capacity_counts_their_slots(server: FrozenClockServer) -> None:
+    server.engine.set_pool("lab", from_bots=True)
+    server.bot(pool="lab", slots=2)
     lab = {"dimensions": {"pool": "lab"}}
-    still.submit(graph(one=task(**lab), two=task(**lab)))
-    made = still.submit(graph(three=task(**lab)))
-    assert still.sentence(made, "three") == (
+    server.submit(graph(one=task(**lab), two=task(**lab)))
+    made = server.submit(graph(three=task(**lab)))
+    assert server.sentence(made, "three") == (
         "three is pending: pool lab has 2 of 2 in use, and it needs 1; it has waited for a moment; "
         "it is number 1 in line"
     )
 
 
-def test_a_task_with_mutexes_and_no_bot_holds_nothing(still: Still) -> None:
-    made = still.submit(graph(a=task(**DOOR, dimensions={"pool": "default", "gpu": "h100"})))
-    assert still.sentence(made, "a") == "a is pending: it would hold its mutexes for nothing; there is no bot"
-    still.bot(gpu="a100")
-    told = still.why(made, "a")
+def test_a_task_with_mutexes_and_no_bot_holds_nothing(server: FrozenClockServer) -> None:
+    made = server.submit(graph(a=task(**DOOR, dimensions={"pool": "default", "gpu": "h100"})))
+    assert server.sentence(made, "a") == "a is pending: it would hold its mutexes for nothing; there is no bot"
+    server.bot(gpu="a100")
+    told = server.why(made, "a")
     assert told["sentence"] == (
         "a is pending: it would hold its mutexes for nothing; no bot has gpu: h100; the nearest is b1 (gpu: a100)"
     )
@@ -361,14 +365,14 @@ def test_a_task_with_mutexes_and_no_bot_holds_nothing(still: Still) -> None:
 # Matching.
 
 
-def test_the_nearest_bot_is_named_with_every_key_that_differs(either_still: Still) -> None:
-    still = either_still
+def test_the_nearest_bot_is_named_with_every_key_that_differs(either_server: FrozenClockServer) -> None:
+    server = either_server
     wanted = {"pool": "default", "gpu": "h100", "os": ["Linux", "Debian"]}
-    made = still.submit(graph(a=task(dimensions=wanted)))
-    assert still.sentence(made, "a") == "a is waiting: there is no bot"
-    still.bot("b1", gpu="a100", os="Windows")
-    still.bot("b2", gpu="a100", os="Linux")
-    told = still.why(made, "a")
+    made = server.submit(graph(a=task(dimensions=wanted)))
+    assert server.sentence(made, "a") == "a is waiting: there is no bot"
+    server.bot("b1", gpu="a100", os="Windows")
+    server.bot("b2", gpu="a100", os="Linux")
+    told = server.why(made, "a")
     assert (
         told["sentence"] == "a is waiting: no bot has gpu: h100, os: Debian; the nearest is b2 (gpu: a100, os: Linux)"
     )
@@ -390,43 +394,43 @@ def test_the_nearest_bot_is_named_with_every_key_that_differs(either_still: Stil
     assert told["why"]["dimensions"] == {"gpu": ["h100"], "os": ["Debian", "Linux"], "pool": ["default"]}
 
 
-def test_bots_that_have_it_all_but_not_together_are_told_apart_from_none(still: Still) -> None:
-    made = still.submit(graph(a=task(dimensions={"pool": "default", "gpu": "h100", "os": "Linux"})))
-    still.bot("b1", gpu="h100", os="Windows")
-    still.bot("b2", os="Linux")
-    assert still.sentence(made, "a") == (
+def test_bots_that_have_it_all_but_not_together_are_told_apart_from_none(server: FrozenClockServer) -> None:
+    made = server.submit(graph(a=task(dimensions={"pool": "default", "gpu": "h100", "os": "Linux"})))
+    server.bot("b1", gpu="h100", os="Windows")
+    server.bot("b2", os="Linux")
+    assert server.sentence(made, "a") == (
         "a is waiting: no one bot has all of gpu: h100, os: Linux, pool: default; the nearest is b1 (os: Windows)"
     )
 
 
-def test_busy_bots_are_counted_and_so_are_those_before_it(either_still: Still) -> None:
-    still = either_still
-    still.bot("b1", slots=1)
-    still.bot("b2", slots=1, quarantined="disk full")
-    still.submit(graph(one=task()))
-    assert still.claim(want=1)
-    made = still.submit(graph(two=task(), three=task()))
-    assert still.sentence(made, "two") == (
+def test_busy_bots_are_counted_and_so_are_those_before_it(either_server: FrozenClockServer) -> None:
+    server = either_server
+    server.bot("b1", slots=1)
+    server.bot("b2", slots=1, quarantined="disk full")
+    server.submit(graph(one=task()))
+    assert server.claim(want=1)
+    made = server.submit(graph(two=task(), three=task()))
+    assert server.sentence(made, "two") == (
         "two is waiting: 1 bot could run it and it is busy; b2 is quarantined (disk full); it is next"
     )
-    told = still.why(made, "three")
+    told = server.why(made, "three")
     assert told["sentence"] == (
         "three is waiting: 1 bot could run it and it is busy; b2 is quarantined (disk full); 1 task before it"
     )
     assert (told["why"]["ahead"], told["why"]["bots"]["standing"]) == (1, {"busy": 1, "quarantined": 1})
 
 
-def test_bots_that_are_away_are_told_with_the_reason(still: Still) -> None:
-    made = still.submit(graph(a=task()))
-    still.bot("dead")
-    still.bot("gone")
-    assert still.engine.goodbye(Goodbye("gone", "s1")) is None
-    still.later(2 * HOUR)
-    still.be_silent()
-    still.bot("b1", maintenance="new disk")
-    still.bot("b2", draining=True)
-    still.bot("b3", quarantined="hot")
-    told = still.why(made, "a")
+def test_bots_that_are_away_are_told_with_the_reason(server: FrozenClockServer) -> None:
+    made = server.submit(graph(a=task()))
+    server.bot("dead")
+    server.bot("gone")
+    assert server.engine.goodbye(Goodbye("gone", "s1")) is None
+    server.later(2 * HOUR)
+    server.be_silent()
+    server.bot("b1", maintenance="new disk")
+    server.bot("b2", draining=True)
+    server.bot("b3", quarantined="hot")
+    told = server.why(made, "a")
     assert told["sentence"] == (
         "a is waiting: 5 bots could run it, but b1 is in maintenance (new disk), b2 is draining, "
         "b3 is quarantined (hot) and 2 more"
@@ -436,112 +440,112 @@ def test_bots_that_are_away_are_told_with_the_reason(still: Still) -> None:
 
 
 @pytest.mark.parametrize(("last", "said"), [("dead", "was last seen 2 h ago"), ("gone", "said goodbye 2 h ago")])
-def test_a_bot_that_is_not_heard_of_is_told_with_when_it_was(still: Still, last: str, said: str) -> None:
-    made = still.submit(graph(a=task()))
-    still.bot("b1")
+def test_a_bot_that_is_not_heard_of_is_told_with_when_it_was(server: FrozenClockServer, last: str, said: str) -> None:
+    made = server.submit(graph(a=task()))
+    server.bot("b1")
     if last == "gone":
-        still.engine.goodbye(Goodbye("b1", "s1"))
-    still.later(2 * HOUR)
-    still.be_silent()
-    assert still.sentence(made, "a") == f"a is waiting: 1 bot could run it, but b1 {said}"
+        server.engine.goodbye(Goodbye("b1", "s1"))
+    server.later(2 * HOUR)
+    server.be_silent()
+    assert server.sentence(made, "a") == f"a is waiting: 1 bot could run it, but b1 {said}"
 
 
-def test_a_bot_that_lost_a_task_leaves_it_to_another(still: Still) -> None:
-    made = still.submit(graph(a=task(), b=task(dimensions={"id": "b2", "pool": "default"})))
-    still.bot("b1", slots=1)
-    assert [lease.task for lease in still.claim(want=1)] == [made.key("a")]
-    still.bot("b2", slots=1)
-    assert [lease.task for lease in still.claim("b2", 1)] == [made.key("b")]
-    still.report(still.lease(made, "a"), Signal.LOSE)
-    assert still.sentence(made, "a") == (
+def test_a_bot_that_lost_a_task_leaves_it_to_another(server: FrozenClockServer) -> None:
+    made = server.submit(graph(a=task(), b=task(dimensions={"id": "b2", "pool": "default"})))
+    server.bot("b1", slots=1)
+    assert [lease.task for lease in server.claim(want=1)] == [made.key("a")]
+    server.bot("b2", slots=1)
+    assert [lease.task for lease in server.claim("b2", 1)] == [made.key("b")]
+    server.report(server.lease(made, "a"), Signal.LOSE)
+    assert server.sentence(made, "a") == (
         "a is waiting: 1 bot could run it and it is busy; b1 has lost it and leaves it to others; it is next"
     )
 
 
-def test_a_bot_of_a_pool_that_the_asker_may_not_see_has_no_name(still: Still) -> None:
-    still.bot("x1", pool="secret", quarantined="hot")
+def test_a_bot_of_a_pool_that_the_asker_may_not_see_has_no_name(server: FrozenClockServer) -> None:
+    server.bot("x1", pool="secret", quarantined="hot")
     slices = [{"dimensions": {"pool": "secret"}, "wait_for_capacity": True}, {"dimensions": {"pool": "default"}}]
-    made = still.submit(graph(a={"task": {"slices": slices, "payload": {"command": ["true"]}}}))
-    token = still.token("pool:default:read")
-    assert still.sentence(made, "a", token=token) == (
+    made = server.submit(graph(a={"task": {"slices": slices, "payload": {"command": ["true"]}}}))
+    token = server.token("pool:default:read")
+    assert server.sentence(made, "a", token=token) == (
         "a is waiting: 1 bot could run it, but a bot that you may not see is quarantined (hot); "
         "slice 1 of 2 waits for another 1 d"
     )
-    other = still.submit(graph(a=task(dimensions={"pool": "default", "gpu": "h100"})))
-    assert still.sentence(other, "a", token=token) == "a is waiting: there is no bot"
+    other = server.submit(graph(a=task(dimensions={"pool": "default", "gpu": "h100"})))
+    assert server.sentence(other, "a", token=token) == "a is waiting: there is no bot"
 
 
-def test_a_task_of_several_slices_says_how_long_this_one_waits(still: Still) -> None:
+def test_a_task_of_several_slices_says_how_long_this_one_waits(server: FrozenClockServer) -> None:
     slices = [
         {"dimensions": {"pool": "default", "gpu": "h100"}, "expires": "10m", "wait_for_capacity": True},
         {"dimensions": {"pool": "default"}},
     ]
-    made = still.submit(graph(a={"task": {"slices": slices, "payload": {"command": ["true"]}}}))
-    still.bot()
-    still.clock.later(2 * MINUTE)
-    still.bot()
-    told = still.why(made, "a")
+    made = server.submit(graph(a={"task": {"slices": slices, "payload": {"command": ["true"]}}}))
+    server.bot()
+    server.clock.later(2 * MINUTE)
+    server.bot()
+    told = server.why(made, "a")
     assert told["sentence"] == (
         "a is waiting: no bot has gpu: h100; the nearest is b1 (no gpu); slice 1 of 2 waits for another 8 min"
     )
-    assert told["why"]["slice"] == {"number": 1, "count": 2, "until_ms": still.clock.now() + 8 * MINUTE}
-    still.later(8 * MINUTE)
-    still.bot()
-    assert still.sentence(made, "a") == (
+    assert told["why"]["slice"] == {"number": 1, "count": 2, "until_ms": server.clock.now() + 8 * MINUTE}
+    server.later(8 * MINUTE)
+    server.bot()
+    assert server.sentence(made, "a") == (
         "a is waiting: 1 bot could run it now; it is next; slice 2 of 2 waits for another 1 d"
     )
 
 
-def test_what_the_server_runs_itself_needs_no_bot(still: Still) -> None:
-    answer = still.ask("POST", "/api/v1/graphs", graph(a={"task": {"payload": {"noop": True}}}))
+def test_what_the_server_runs_itself_needs_no_bot(server: FrozenClockServer) -> None:
+    answer = server.ask("POST", "/api/v1/graphs", graph(a={"task": {"payload": {"noop": True}}}))
     made = Made(answer.json["graph_id"], answer.json["nameMapping"])
-    assert still.sentence(made, "a") == "a is waiting: the server runs it itself; it is next"
-    still.settle()
-    assert still.sentence(made, "a") == "a is successful: done in attempt 1, a moment ago"
+    assert server.sentence(made, "a") == "a is waiting: the server runs it itself; it is next"
+    server.settle()
+    assert server.sentence(made, "a") == "a is successful: done in attempt 1, a moment ago"
 
 
 # Under way, and over.
 
 
-def test_a_task_that_is_under_way_says_where_and_since_when(still: Still) -> None:
-    made = still.submit(graph(a=task()))
-    still.bot()
-    assert still.claim()
-    still.clock.later(MINUTE)
-    told = still.why(made, "a")
+def test_a_task_that_is_under_way_says_where_and_since_when(server: FrozenClockServer) -> None:
+    made = server.submit(graph(a=task()))
+    server.bot()
+    assert server.claim()
+    server.clock.later(MINUTE)
+    told = server.why(made, "a")
     assert told["sentence"] == "a is running: attempt 1 on b1 for 1 min"
     assert [told["why"][key] for key in ("reason", "attempt", "bot", "since_ms", "guard")] == [
-        "under_way", 1, "b1", still.clock.now() - MINUTE, None,
+        "under_way", 1, "b1", server.clock.now() - MINUTE, None,
     ]  # fmt: skip
-    still.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/cancel")
-    assert still.sentence(made, "a") == "a is stopping: cancel was asked; b1 is ending attempt 1"
+    server.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/cancel")
+    assert server.sentence(made, "a") == "a is stopping: cancel was asked; b1 is ending attempt 1"
 
 
-def test_an_approval_says_that_a_person_has_to_decide_and_for_how_long(still: Still) -> None:
+def test_an_approval_says_that_a_person_has_to_decide_and_for_how_long(server: FrozenClockServer) -> None:
     ask = task(payload={"approval": "Ship it?", "timeout": "2h"})
-    made = still.submit(graph(ask=ask, after=task("ask"), other=ask))
-    still.clock.later(MINUTE)
-    told = still.why(made, "ask")["why"]
+    made = server.submit(graph(ask=ask, after=task("ask"), other=ask))
+    server.clock.later(MINUTE)
+    told = server.why(made, "ask")["why"]
     assert told["sentence"] == (
         "ask is running: a person has to approve it; it has waited for 1 min, and waits for another 1 h"
     )
-    assert (told["reason"], told["until_ms"]) == ("approval", still.clock.now() + 119 * MINUTE)
-    assert still.sentence(made, "after") == f"after is unscheduled: it waits for ask (running); {told['sentence']}"
-    still.ask("POST", f"/api/v1/tasks/{made.tasks['ask']}/approve", {"approved": False})
-    assert still.sentence(made, "ask") == "ask is failed: a person said no in attempt 1, a moment ago"
+    assert (told["reason"], told["until_ms"]) == ("approval", server.clock.now() + 119 * MINUTE)
+    assert server.sentence(made, "after") == f"after is unscheduled: it waits for ask (running); {told['sentence']}"
+    server.ask("POST", f"/api/v1/tasks/{made.tasks['ask']}/approve", {"approved": False})
+    assert server.sentence(made, "ask") == "ask is failed: a person said no in attempt 1, a moment ago"
 
 
-def test_a_task_with_a_graph_inside_names_that_graph(still: Still) -> None:
+def test_a_task_with_a_graph_inside_names_that_graph(server: FrozenClockServer) -> None:
     inner = {"tasks": {"a": {"task": {"payload": {"command": ["true"]}, "dimensions": {"pool": "default"}}}}}
-    made = still.submit(graph(outer=task(payload={"graph": inner})))
-    told = still.why(made, "outer")["why"]
+    made = server.submit(graph(outer=task(payload={"graph": inner})))
+    told = server.why(made, "outer")["why"]
     inside = told["graph_inside"]
     assert told["sentence"] == f"outer is running: attempt 1 is graph {inside}, for a moment; ask why of that one"
-    held = still.get(f"/api/v1/graphs/{inside}/why")
+    held = server.get(f"/api/v1/graphs/{inside}/why")
     assert held["groups"][0]["sentence"] == "a is waiting: there is no bot"
-    still.bot()
-    end(still, Signal.FAIL, exit_code=1)
-    assert still.sentence(made, "outer") == (
+    server.bot()
+    end(server, Signal.FAIL, exit_code=1)
+    assert server.sentence(made, "outer") == (
         "outer is failed: the graph inside it did not finish in attempt 1, a moment ago"
     )
 
@@ -562,43 +566,43 @@ def test_a_task_with_a_graph_inside_names_that_graph(still: Still) -> None:
         (Signal.LOSE, {}, "in error: its bot was lost in attempt 1 on b1"),
     ],
 )
-def test_a_task_that_ended_says_how(still: Still, signal: Signal, said: dict[str, Any], told: str) -> None:
-    made = still.submit(graph(a=task(retries=0)))
-    still.bot()
-    end(still, signal, **said)
-    still.clock.later(MINUTE)
-    assert still.sentence(made, "a") == f"a is {told}, 1 min ago"
+def test_a_task_that_ended_says_how(server: FrozenClockServer, signal: Signal, said: dict[str, Any], told: str) -> None:
+    made = server.submit(graph(a=task(retries=0)))
+    server.bot()
+    end(server, signal, **said)
+    server.clock.later(MINUTE)
+    assert server.sentence(made, "a") == f"a is {told}, 1 min ago"
 
 
-def test_a_task_that_waited_too_long_or_for_nobody_says_so(still: Still) -> None:
+def test_a_task_that_waited_too_long_or_for_nobody_says_so(server: FrozenClockServer) -> None:
     def sliced(**said: object) -> dict[str, object]:
         return {"task": {"slices": [{"dimensions": {"pool": "default"}, **said}], "payload": {"command": ["true"]}}}
 
-    made = still.submit(graph(a=sliced(expires="1m"), b=sliced(wait_for_capacity=False), c=task(deadline="30s")))
-    still.later(MINUTE)
-    assert still.sentence(made, "a") == "a is in error: waited too long for a bot, a moment ago"
-    assert still.sentence(made, "b") == "b is in error: no bot could run it: no bot has pool: default, 1 min ago"
-    assert still.sentence(made, "c") == "c is in error: its deadline passed, a moment ago"
+    made = server.submit(graph(a=sliced(expires="1m"), b=sliced(wait_for_capacity=False), c=task(deadline="30s")))
+    server.later(MINUTE)
+    assert server.sentence(made, "a") == "a is in error: waited too long for a bot, a moment ago"
+    assert server.sentence(made, "b") == "b is in error: no bot could run it: no bot has pool: default, 1 min ago"
+    assert server.sentence(made, "c") == "c is in error: its deadline passed, a moment ago"
 
 
-def test_nobody_is_told_why_who_may_not_see_the_task(still: Still) -> None:
-    made = still.submit(graph(a=task()))
+def test_nobody_is_told_why_who_may_not_see_the_task(server: FrozenClockServer) -> None:
+    made = server.submit(graph(a=task()))
     path = f"/api/v1/tasks/{made.tasks['a']}/why"
-    assert still.ask("GET", path, token=still.token("pool:other:read")).status == 403
-    assert still.ask("GET", path, token=None).status == 401
-    assert still.ask("GET", "/api/v1/tasks/7ffffffffffffff8/why").status == 404
+    assert server.ask("GET", path, token=server.token("pool:other:read")).status == 403
+    assert server.ask("GET", path, token=None).status == 401
+    assert server.ask("GET", "/api/v1/tasks/7ffffffffffffff8/why").status == 404
 
 
-def test_a_task_that_no_bot_could_run_says_for_good_what_was_missing(either_still: Still) -> None:
-    still = either_still
-    still.bot()
+def test_a_task_that_no_bot_could_run_says_for_good_what_was_missing(either_server: FrozenClockServer) -> None:
+    server = either_server
+    server.bot()
     alone = {"dimensions": {"pool": "default", "gpu": "h100"}, "wait_for_capacity": False}
     node = {"task": {"slices": [alone], "payload": {"command": ["true"]}}}
-    made = still.submit({"tasks": {"a": node, "b": {**task("a")}}})
-    still.bot("b2", gpu="h100")
+    made = server.submit({"tasks": {"a": node, "b": {**task("a")}}})
+    server.bot("b2", gpu="h100")
     path = f"/api/v1/tasks/{made.tasks['a']}"
-    shown = still.get(path)
+    shown = server.get(path)
     assert (shown["state"], shown["reason"], shown["note"]) == ("error", "no_bot", "no bot has gpu: h100")
-    assert "no bot could run it: no bot has gpu: h100" in still.get(f"{path}/why")["sentence"]
-    assert "no bot has gpu: h100" in still.get(f"/api/v1/tasks/{made.tasks['b']}/why")["sentence"]
-    assert "no bot has gpu: h100" in {item["cause"] for item in still.get(f"{path}/story")["items"]}
+    assert "no bot could run it: no bot has gpu: h100" in server.get(f"{path}/why")["sentence"]
+    assert "no bot has gpu: h100" in server.get(f"/api/v1/tasks/{made.tasks['b']}/why")["sentence"]
+    assert "no bot has gpu: h100" in {item["cause"] for item in server.get(f"{path}/story")["items"]}

@@ -7,34 +7,34 @@ import pytest
 
 from taskyard.core.states import Signal
 from taskyard.views import explain_graph
-from tests.server.still import MINUTE, Still
-from tests.server.yard import Made, graph, task
+from tests.server.frozen_clock_server import MINUTE, FrozenClockServer
+from tests.server.running_server import Made, graph, task
 
 
 @pytest.fixture
-def still(sqlite_url: str) -> Iterator[Still]:
-    with Still(sqlite_url) as made:
+def server(sqlite_url: str) -> Iterator[FrozenClockServer]:
+    with FrozenClockServer(sqlite_url) as made:
         yield made
 
 
 @pytest.fixture
-def either_still(database_url: str) -> Iterator[Still]:
-    with Still(database_url) as made:
+def either_server(database_url: str) -> Iterator[FrozenClockServer]:
+    with FrozenClockServer(database_url) as made:
         yield made
 
 
-def held(still: Still, made: Made) -> Any:
-    return still.get(f"/api/v1/graphs/{made.id}/why")
+def held(server: FrozenClockServer, made: Made) -> Any:
+    return server.get(f"/api/v1/graphs/{made.id}/why")
 
 
-def test_root_causes_are_grouped_and_the_most_pressing_comes_first(either_still: Still) -> None:
-    still = either_still
-    still.bot()
+def test_root_causes_are_grouped_and_the_most_pressing_comes_first(either_server: FrozenClockServer) -> None:
+    server = either_server
+    server.bot()
     gpu = task(dimensions={"pool": "default", "gpu": "h100"})
     tasks = {f"g{number}": gpu for number in range(4)}
-    made = still.submit(graph("nightly", runs=task(), **tasks, late=task(not_before="1h"), all=task("runs", *tasks)))
-    assert still.claim(want=1)
-    told = held(still, made)
+    made = server.submit(graph("nightly", runs=task(), **tasks, late=task(not_before="1h"), all=task("runs", *tasks)))
+    assert server.claim(want=1)
+    told = held(server, made)
     assert [(one["count"], one["state"], one["reason"], one["sentence"]) for one in told["groups"]] == [
         (
             4,
@@ -56,31 +56,33 @@ def test_root_causes_are_grouped_and_the_most_pressing_comes_first(either_still:
     assert (told["behind"], told["whole"], told["settled"]) == (1, True, False)
 
 
-def test_a_blocked_graph_names_the_failure_and_not_one_that_was_dealt_with(still: Still) -> None:
+def test_a_blocked_graph_names_the_failure_and_not_one_that_was_dealt_with(server: FrozenClockServer) -> None:
     page = {**task(), "requires": [{"task": "a", "on": "failure"}]}
-    made = still.submit(graph("red", a=task(), page=page, b=task("a"), c=task()))
-    still.bot()
-    leases = {lease.task: lease for lease in still.claim()}
-    still.report(leases[made.key("a")], Signal.FAIL, exit_code=2)
-    still.report(leases[made.key("c")], Signal.FAIL, exit_code=3)
-    (paging,) = still.claim()
-    still.report(paging, Signal.SUCCEED)
-    still.clock.later(MINUTE)
-    told = held(still, made)
+    made = server.submit(graph("red", a=task(), page=page, b=task("a"), c=task()))
+    server.bot()
+    leases = {lease.task: lease for lease in server.claim()}
+    server.report(leases[made.key("a")], Signal.FAIL, exit_code=2)
+    server.report(leases[made.key("c")], Signal.FAIL, exit_code=3)
+    (paging,) = server.claim()
+    server.report(paging, Signal.SUCCEED)
+    server.clock.later(MINUTE)
+    told = held(server, made)
     assert told["sentence"] == (
         "red is blocked: 2 tasks are failed (a, c); a is failed: exit code 2 in attempt 1 on b1, 1 min ago; "
         "1 task waits for others"
     )
-    calm = still.submit(graph("calm", a=task(), page=page))
-    still.report(still.claim()[0], Signal.FAIL, exit_code=2)
-    still.report(still.claim()[0], Signal.SUCCEED)
-    assert held(still, calm)["sentence"] == "calm is finished: nothing holds it"
+    calm = server.submit(graph("calm", a=task(), page=page))
+    server.report(server.claim()[0], Signal.FAIL, exit_code=2)
+    server.report(server.claim()[0], Signal.SUCCEED)
+    assert held(server, calm)["sentence"] == "calm is finished: nothing holds it"
 
 
-def test_a_graph_that_is_too_large_to_look_through_says_so(still: Still, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_is_too_large_to_look_through_says_so(
+    server: FrozenClockServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(explain_graph, "LOOKED_MAX", 2)
-    made = still.submit(graph(a=task(), b=task(), c=task()))
-    told = held(still, made)
+    made = server.submit(graph(a=task(), b=task(), c=task()))
+    told = held(server, made)
     assert (told["whole"], told["groups"][0]["count"]) == (False, 2)
     assert told["sentence"] == f"{made.id} is running: 2 tasks are waiting (a, b); a is waiting: there is no bot"
-    assert still.ask("GET", "/api/v1/graphs/7ffffffffffffff8/why").status == 404
+    assert server.ask("GET", "/api/v1/graphs/7ffffffffffffff8/why").status == 404

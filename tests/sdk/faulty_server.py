@@ -1,4 +1,4 @@
-"""A real HTTP server that answers as it is told, also badly: cut off, put off, in pieces, or with something else."""
+"""An HTTP server that gives scripted answers, also bad ones: truncated, delayed, in pieces, or not from Taskyard."""
 
 import json
 import socket
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer: `cut` hangs up instead, or after that many bytes of the body."""
+    """One answer: with `cut`, the server closes the connection after that many bytes of the body."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -23,7 +23,7 @@ class Reply:
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     """A request as it arrived."""
 
     method: str
@@ -32,21 +32,21 @@ class Asked:
     body: bytes
 
 
-class Wayward:
-    """The server: give it answers, then ask it; it tells what it was asked."""
+class FaultyServer:
+    """The server: it gives scripted answers and records the requests."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.replies: deque[Reply] = deque()
-        self.asked: list[Asked] = []
+        self.asked: list[ReceivedRequest] = []
         self.connections = 0
 
-    def will(self, *replies: Reply) -> None:
-        """Answer like this, in this order."""
+    def reply_with(self, *replies: Reply) -> None:
+        """Set the next answers."""
         self.replies.extend(replies)
 
 
-def told(value: object, status: int = 200, **headers: str) -> Reply:
+def json_reply(value: object, status: int = 200, **headers: str) -> Reply:
     """Answer with JSON."""
     return Reply(status, json.dumps(value).encode(), headers)
 
@@ -54,13 +54,13 @@ def told(value: object, status: int = 200, **headers: str) -> Reply:
 def problem(status: int, code: str = "some_code", faults: list[dict[str, str]] | None = None, **headers: str) -> Reply:
     """Answer with a problem document."""
     shape: dict[str, Any] = {"type": "urn:x", "title": "No", "status": status, "detail": f"detail of {status}"}
-    return told({**shape, "code": code, "faults": faults or []}, status, **headers)
+    return json_reply({**shape, "code": code, "faults": faults or []}, status, **headers)
 
 
 class _Speaker(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1
-    state: Wayward
+    state: FaultyServer
 
     def setup(self) -> None:
         super().setup()
@@ -75,7 +75,7 @@ class _Speaker(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         size = int(self.headers.get("content-length", 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.state.asked.append(Asked(self.command, self.path, headers, self.rfile.read(size)))
+        self.state.asked.append(ReceivedRequest(self.command, self.path, headers, self.rfile.read(size)))
         reply = self.state.replies.popleft()
         if reply.cut != 0:
             self._write(reply)
@@ -104,14 +104,14 @@ class _Quiet(ThreadingHTTPServer):
 
 
 @contextmanager
-def wayward(tls: ssl.SSLContext | None = None) -> Iterator[Wayward]:
+def faulty_server(tls: ssl.SSLContext | None = None) -> Iterator[FaultyServer]:
     """Run one on a free port."""
     server = _Quiet(("127.0.0.1", 0), _Speaker)
     server.daemon_threads = True
     port = server.server_address[1]
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    state = Wayward(f"https://localhost:{port}" if tls else f"http://127.0.0.1:{port}")
+    state = FaultyServer(f"https://localhost:{port}" if tls else f"http://127.0.0.1:{port}")
     server.RequestHandlerClass = type("Speaker", (_Speaker,), {"state": state})
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

@@ -21,7 +21,7 @@ from taskyard.server.asgi import ConcurrencyLimit
 from taskyard.server.serve import Server
 from taskyard.server.settings import Exposed, Settings, check_binding, load_signer, prepare
 from taskyard.server.user_api import ROUTERS
-from tests.server.yard import SOON_S, Yard, graph, task
+from tests.server.running_server import SOON_S, RunningServer, graph, task
 
 KINDS = {"string": str, "integer": int, "number": float, "boolean": bool}
 SERVER = """
@@ -44,8 +44,8 @@ def operations(described: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]
     return [(path, method, one) for path, found in described["paths"].items() for method, one in found.items()]
 
 
-def test_the_description_names_every_route_and_its_problems(yard: Yard) -> None:
-    described = yard.get("/api/v1/openapi.json", token=None)
+def test_the_description_names_every_route_and_its_problems(server: RunningServer) -> None:
+    described = server.get("/api/v1/openapi.json", token=None)
     assert described["openapi"].startswith("3.1")
     routes = {
         (route.path.replace(":path}", "}"), method.lower())
@@ -68,8 +68,8 @@ def test_the_description_names_every_route_and_its_problems(yard: Yard) -> None:
             assert one["security"] == [{"token": []}]
 
 
-def test_every_reference_in_the_description_leads_somewhere(yard: Yard) -> None:
-    text = yard.ask("GET", "/api/v1/openapi.json").body.decode()
+def test_every_reference_in_the_description_leads_somewhere(server: RunningServer) -> None:
+    text = server.ask("GET", "/api/v1/openapi.json").body.decode()
     described = json.loads(text)
     for name in re.findall(r'"#/components/schemas/(\w+)"', text):
         assert name in described["components"]["schemas"]
@@ -77,18 +77,18 @@ def test_every_reference_in_the_description_leads_somewhere(yard: Yard) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_answers_are_what_the_description_says(yard: Yard) -> None:
-    described = yard.get("/api/v1/openapi.json")
-    made = yard.submit(graph(a=task()))
-    yard.hello()
-    yard.claim()
+def test_answers_are_what_the_description_says(server: RunningServer) -> None:
+    described = server.get("/api/v1/openapi.json")
+    made = server.submit(graph(a=task()))
+    server.hello()
+    server.claim()
     for path in ("/graphs", "/graphs/{graph_id}", "/graphs/{graph_id}/tasks", "/graphs/{graph_id}/names",
                  "/tasks/{task_id}", "/tasks/{task_id}/attempts", "/tasks/{task_id}/story", "/bots", "/bots/{bot_id}",
                  "/bots/{bot_id}/events", "/pools", "/tokens", "/dimensions", "/tasks/{task_id}/why",
                  "/graphs/{graph_id}/why", "/about"):  # fmt: skip
         answers = described["paths"][f"/api/v1{path}"]["get"]["responses"]
         name = answers["200"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-        got = yard.get("/api/v1" + path.format(graph_id=made.id, task_id=made.tasks["a"], bot_id="b1"))
+        got = server.get("/api/v1" + path.format(graph_id=made.id, task_id=made.tasks["a"], bot_id="b1"))
         fits(got, {"$ref": f"#/components/schemas/{name}"}, described["components"]["schemas"], path)
 
 
@@ -123,14 +123,14 @@ def fits_object(value: Any, schema: dict[str, Any], schemas: dict[str, Any], at:
 # Health.
 
 
-def test_health_needs_no_token(yard: Yard) -> None:
-    assert [yard.ask("GET", path, token=None).status for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
+def test_health_needs_no_token(server: RunningServer) -> None:
+    assert [server.ask("GET", path, token=None).status for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
 
 
-def test_metrics_count_requests_and_tasks(yard: Yard) -> None:
-    yard.submit(graph(a=task(), b=task("a")))
-    yard.ask("GET", "/nope")
-    text = yard.ask("GET", "/metrics").body.decode()
+def test_metrics_count_requests_and_tasks(server: RunningServer) -> None:
+    server.submit(graph(a=task(), b=task("a")))
+    server.ask("GET", "/nope")
+    text = server.ask("GET", "/metrics").body.decode()
     for line in (
         'taskyard_requests_total{method="POST",route="/api/v1/graphs",status="201"} 1.0',
         'taskyard_requests_total{method="GET",route="(none)",status="404"} 1.0',
@@ -143,11 +143,11 @@ def test_metrics_count_requests_and_tasks(yard: Yard) -> None:
     assert re.search(r"^taskyard_longest_transaction_seconds ", text, re.MULTILINE)
 
 
-def test_a_database_that_is_gone_is_not_ready_and_nothing_is_a_bug(yard: Yard) -> None:
-    yard.engine.stop()
-    made = yard.ask("POST", "/api/v1/graphs", graph(a=task()))
+def test_a_database_that_is_gone_is_not_ready_and_nothing_is_a_bug(server: RunningServer) -> None:
+    server.engine.stop()
+    made = server.ask("POST", "/api/v1/graphs", graph(a=task()))
     assert (made.status, made.json["code"], made.headers["retry-after"]) == (503, "unavailable", "5")
-    assert yard.ask("GET", "/healthz").status == 200
+    assert server.ask("GET", "/healthz").status == 200
 
 
 # Doors.
@@ -185,14 +185,14 @@ def test_a_full_server_asks_to_come_again_but_is_still_watched() -> None:
 
 
 def test_every_request_has_an_id_and_leaves_a_line_without_secrets(
-    yard: Yard, capsys: pytest.CaptureFixture[str]
+    server: RunningServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
     try:
         logs.configure()
-        given = yard.ask("GET", "/api/v1/graphs", headers={"X-Request-Id": "mine-1"})
-        made = yard.ask("POST", "/api/v1/graphs", graph("topsecret", a=task()), headers={"X-Request-Id": "a b"})
-        yard.server.stop()
+        given = server.ask("GET", "/api/v1/graphs", headers={"X-Request-Id": "mine-1"})
+        made = server.ask("POST", "/api/v1/graphs", graph("topsecret", a=task()), headers={"X-Request-Id": "a b"})
+        server.http.stop()
     finally:
         logging.basicConfig(level=level, handlers=handlers, force=True)
     assert given.headers["x-request-id"] == "mine-1"
@@ -203,7 +203,7 @@ def test_every_request_has_an_id_and_leaves_a_line_without_secrets(
         ("/api/v1/graphs", 200, "mine-1"),
         ("/api/v1/graphs", 201, made.headers["x-request-id"]),
     ]
-    assert yard.admin not in text
+    assert server.admin not in text
     assert "topsecret" not in text
 
 

@@ -1,6 +1,6 @@
-"""A server whose time stands still: what it says about spans of time can be asserted whole.
+"""A server with a fake clock, so that tests can assert durations exactly.
 
-Its ticker has no thread: `settle` gives it its turns.
+Its background jobs have no thread: `settle` runs them.
 """
 
 from itertools import count
@@ -16,13 +16,13 @@ from taskyard.server.serve import Server
 from taskyard.server.settings import Settings, load_signer, prepare
 from taskyard.store.connection import open_store
 from tests.engine.rig import TURNS_MAX, FakeClock
-from tests.server.yard import Made, Yard
+from tests.server.running_server import Made, RunningServer
 
 MINUTE = 60_000
 
 
-class Still(Yard):
-    """A server, its clock, and a way to ask it why."""
+class FrozenClockServer(RunningServer):
+    """A server with a fake clock, and helpers that ask it why tasks wait."""
 
     def __init__(self, url: str) -> None:
         self.clock = FakeClock()
@@ -31,25 +31,25 @@ class Still(Yard):
         made = prepare(self.engine)
         assert made is not None
         self.admin = made
-        self.server = Server(self.engine, Settings(public_url="http://yard"))
-        self.server.start()
+        self.http = Server(self.engine, Settings(public_url="http://yard"))
+        self.http.start()
         self.signer = load_signer(self.engine)
         self._polls = count(1)
 
     def settle(self) -> None:
-        """Give the ticker turns until it has nothing to do."""
+        """Run background jobs until none is due."""
         for _ in range(TURNS_MAX):
             if not self.engine.ticker.turn():
                 return
         raise AssertionError("the ticker is never done")
 
     def later(self, ms: int) -> None:
-        """Let time pass, and what it brings happen."""
+        """Advance the clock, and run what is due."""
         self.clock.later(ms)
         self.settle()
 
     def be_silent(self) -> None:
-        """Let bots say nothing, while the server is up, until they are marked missing."""
+        """Advance the clock without polls until the bots are marked missing."""
         for _ in range(MISSING_WITHIN_MS // SWEEP_MS + 1):
             self.later(SWEEP_MS)
 
@@ -59,27 +59,27 @@ class Still(Yard):
         return made
 
     def bot(self, name: str = "b1", slots: int = 8, pool: str = "default", **said: Any) -> None:
-        """Have a bot say hello, or say what has changed about it."""
+        """Send the hello of a bot."""
         states = {key: said.pop(key) for key in ("quarantined", "maintenance", "draining") if key in said}
         has = canonical({"id": name, "pool": pool, **said})
         assert self.engine.hello(Hello(name, "s1", has, slots, **states)) is None
         self.settle()
 
     def report(self, lease: Lease, signal: Signal, bot: str = "b1", **said: Any) -> None:
-        """Have a bot say how an attempt ended, and let happen what follows."""
+        """Report the end of an attempt, and run what follows."""
         told = Report(lease.task, lease.attempt, lease.fence, signal, **said)
         assert isinstance(self.engine.poll(Poll(bot, "s1", reports=(told,))), PollOutcome)
         self.settle()
 
     def lease(self, made: Made, label: str) -> Lease:
-        """Give the lease of a task that is under way, as its bot has it."""
+        """Return the lease of a running task."""
         with self.engine.store.read() as repo:
             (one,) = repo.tasks.read([made.key(label)])
         assert one.lease_until_ms is not None
         return Lease(one.id, one.life.attempt, one.fence, one.lease_until_ms, one.life.slice_index)
 
     def lease_of(self, made: Made, label: str) -> Lease:
-        """Have b1 claim until it has a task, and give its lease."""
+        """Let b1 claim, and return the lease of a task."""
         return next(lease for lease in self.claim() if lease.task == made.key(label))
 
     def why(self, made: Made, label: str, **said: Any) -> Any:

@@ -7,14 +7,14 @@ from shutil import copy
 import pytest
 
 from taskyard.server.settings import Settings
-from tests.hardening.fingerprint import settled
-from tests.server.yard import Yard, graph, task
+from tests.hardening.store_digest import settled
+from tests.server.running_server import RunningServer, graph, task
 
 
 @pytest.fixture(scope="module")
-def anybodys(url: str) -> Iterator[Yard]:
+def anybodys(url: str) -> Iterator[RunningServer]:
     """A server that asks for no tokens."""
-    with Yard(url, Settings(authentication=False)) as made:
+    with RunningServer(url, Settings(authentication=False)) as made:
         yield made
 
 
@@ -46,7 +46,9 @@ NEIGHBOURS = [
 
 
 @pytest.mark.parametrize("headers", [*STRANGERS, *NO_HOSTS], ids=str)
-def test_a_page_of_a_stranger_is_refused_and_changes_nothing(anybodys: Yard, url: str, headers: dict[str, str]) -> None:
+def test_a_page_of_a_stranger_is_refused_and_changes_nothing(
+    anybodys: RunningServer, url: str, headers: dict[str, str]
+) -> None:
     refusal = (400, "invalid") if headers in NO_HOSTS else (403, "forbidden")
     before = settled(anybodys.engine, url)
     simple = {"Content-Type": "text/plain", **headers}
@@ -63,16 +65,16 @@ def test_a_page_of_a_stranger_is_refused_and_changes_nothing(anybodys: Yard, url
 
 
 @pytest.mark.parametrize("headers", NEIGHBOURS, ids=str)
-def test_whoever_is_on_this_machine_may_ask(anybodys: Yard, headers: dict[str, str]) -> None:
+def test_whoever_is_on_this_machine_may_ask(anybodys: RunningServer, headers: dict[str, str]) -> None:
     assert anybodys.ask("GET", "/api/v1/graphs", token=None, headers=headers).status == 200
 
 
-def test_a_page_of_the_server_itself_may_ask(anybodys: Yard) -> None:
-    headers = {"Origin": anybodys.server.url, "Sec-Fetch-Site": "same-origin"}
+def test_a_page_of_the_server_itself_may_ask(anybodys: RunningServer) -> None:
+    headers = {"Origin": anybodys.http.url, "Sec-Fetch-Site": "same-origin"}
     assert anybodys.ask("POST", "/api/v1/graphs", graph(a=task()), token=None, headers=headers).status == 201
 
 
 def test_with_tokens_it_does_not_matter_where_one_comes_from(sqlite_template: Path, tmp_path: Path) -> None:
-    with Yard(f"sqlite:///{copy(sqlite_template, tmp_path / 'taskyard.db')}") as yard:
-        assert yard.ask("GET", "/api/v1/graphs", headers={"Host": "yard.example"}).status == 200
-        assert yard.ask("GET", "/api/v1/graphs", token=None, headers={"Origin": "http://evil"}).status == 401
+    with RunningServer(f"sqlite:///{copy(sqlite_template, tmp_path / 'taskyard.db')}") as server:
+        assert server.ask("GET", "/api/v1/graphs", headers={"Host": "yard.example"}).status == 200
+        assert server.ask("GET", "/api/v1/graphs", token=None, headers={"Origin": "http://evil"}).status == 401

@@ -4,35 +4,35 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.server.yard import SOON_S, Yard
+from tests.server.running_server import SOON_S, RunningServer
 
 
 @contextmanager
-def connected(yard: Yard) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", yard.server.port), SOON_S) as line:
-        yield line
+def connected(server: RunningServer) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", server.http.port), SOON_S) as connection:
+        yield connection
 
 
-def said(yard: Yard, request: bytes) -> bytes:
+def said(server: RunningServer, request: bytes) -> bytes:
     """Send bytes, and read whatever comes until the server hangs up; a peer that hangs up at once has said enough."""
-    with connected(yard) as line:
-        return said_on(line, request)
+    with connected(server) as connection:
+        return said_on(connection, request)
 
 
-def said_on(line: socket.socket, request: bytes = b"") -> bytes:
+def said_on(connection: socket.socket, request: bytes = b"") -> bytes:
     answer = b""
     try:
-        line.sendall(request)
-        while piece := line.recv(65_536):
+        connection.sendall(request)
+        while piece := connection.recv(65_536):
             answer += piece
     except ConnectionError:
         pass  # it was told before that: we still had something to send when the server hung up
     return answer
 
 
-def head(yard: Yard, method: str, path: str, *lines: bytes, token: str | None = None) -> bytes:
+def head(server: RunningServer, method: str, path: str, *lines: bytes, token: str | None = None) -> bytes:
     """The head of a request of the admin that is the last on its connection."""
-    first = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token or yard.admin}\r\n".encode()
+    first = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token or server.admin}\r\n".encode()
     return first + b"".join(line + b"\r\n" for line in (*lines, b"Connection: close")) + b"\r\n"
 
 

@@ -1,4 +1,4 @@
-"""A server to talk to: a real engine on a real database, a real port, and bots played by the test."""
+"""A server for tests: a real engine on a real database, a real port, and bots played by the test."""
 
 import http.client
 import json
@@ -46,8 +46,8 @@ class Answer:
         return [fault["path"] for fault in self.json["faults"]]
 
 
-class Yard:
-    """A server, the token of its admin, and a way to ask it."""
+class RunningServer:
+    """A server, its admin token, and helpers that send requests."""
 
     def __init__(self, url: str, settings: Settings | None = None) -> None:
         self.engine = Engine.open(url)
@@ -55,13 +55,13 @@ class Yard:
         made = prepare(self.engine)
         assert made is not None
         self.admin = made
-        self.server = Server(self.engine, settings or Settings(public_url="http://yard"))
-        self.server.start()
+        self.http = Server(self.engine, settings or Settings(public_url="http://yard"))
+        self.http.start()
         self.signer = load_signer(self.engine)
         self._polls = count(1)
 
     def close(self) -> None:
-        self.server.stop()
+        self.http.stop()
         self.engine.stop()
 
     def __enter__(self) -> Self:
@@ -81,26 +81,26 @@ class Yard:
         token: str | None = "",
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a request; without a token that of the admin is shown, with None none."""
+        """Send a request; with the admin token by default, with None without a token."""
         shown = self.admin if token == "" else token
         sent = {} if shown is None else {"Authorization": f"Bearer {shown}"}
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         if raw is not None:
             sent["Content-Type"] = KINDS.get(path.rpartition("/")[2], "application/json")
-        line = self.line()
+        connection = self.connection()
         try:
-            line.request(method, path, raw, {**sent, **(headers or {})})
-            got = line.getresponse()
+            connection.request(method, path, raw, {**sent, **(headers or {})})
+            got = connection.getresponse()
             return Answer(got.status, {key.lower(): value for key, value in got.getheaders()}, got.read())
         finally:
-            line.close()
+            connection.close()
 
-    def line(self) -> http.client.HTTPConnection:
+    def connection(self) -> http.client.HTTPConnection:
         """Open a connection."""
-        return http.client.HTTPConnection(urlsplit(self.server.url).netloc, timeout=SOON_S)
+        return http.client.HTTPConnection(urlsplit(self.http.url).netloc, timeout=SOON_S)
 
     def get(self, path: str, **said: Any) -> Any:
-        """Ask for something that is there."""
+        """Get a resource that exists."""
         answer = self.ask("GET", path, **said)
         assert answer.status == 200, answer.body
         return answer.json
@@ -118,7 +118,7 @@ class Yard:
         assert answer.status == 201, answer.body
         return str(answer.json["token"])
 
-    # A fleet.
+    # Bots.
 
     def hello(self, bot: str = "b1", pool: str = "default", session: str = "s1", **dimensions: str) -> None:
         has = canonical({"id": bot, "pool": pool, **dimensions})
@@ -130,7 +130,7 @@ class Yard:
         return list(answer.leases)
 
     def is_told_to_end(self, bot: str = "b1", session: str = "s1") -> bool:
-        """Whether a bot hears, with what it says next, that it should end."""
+        """Tell whether the answer to the next poll tells a bot to end."""
         answer = self.engine.poll(Poll(bot, session))
         assert isinstance(answer, PollOutcome), answer
         return answer.ending
@@ -142,7 +142,7 @@ class Yard:
         assert isinstance(answer, PollOutcome), answer
 
     def print(self, lease: Lease, start: int, body: bytes, bot: str = "b1") -> None:
-        """Send a piece of what an attempt printed."""
+        """Send output of an attempt."""
         piece = Output(lease.task, lease.attempt, lease.fence, start, body)
         answer = self.engine.poll(Poll(bot, "s1", outputs=(piece,)))
         assert isinstance(answer, PollOutcome), answer
@@ -175,10 +175,10 @@ def graph(name: str = "", /, **nodes: object) -> dict[str, object]:
 
 
 def wide(tasks: int, **others: object) -> dict[str, object]:
-    """A graph of tasks that wait for nobody, and some others."""
+    """A graph of independent tasks, and some others."""
     return {"tasks": {f"t{number}": task() for number in range(tasks)} | others}
 
 
 def fresh(word: str = "g") -> str:
-    """A name that nobody has."""
+    """Return a unique name."""
     return f"{word} {uuid.uuid4().hex[:12]}"
