@@ -21,8 +21,9 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from taskyard.bot.payloads import PASSED_ON
-from taskyard.cli import exits, kept, profile, variables
 from taskyard.cli import main as program
+from taskyard.cli import profiles
+from taskyard.cli.exit_codes import MEANINGS
 from taskyard.cli.options import Context, ServerOption
 from taskyard.core import fleet
 from taskyard.core.events import KINDS, Event
@@ -177,20 +178,20 @@ def server_options() -> str:
 
 def exit_codes() -> str:
     """List the exit codes."""
-    return _table(["code", "means"], ([str(code.value), text] for code, text in exits.MEANINGS.items()))
+    return _table(["code", "means"], ([str(code.value), text] for code, text in MEANINGS.items()))
 
 
 def keys() -> str:
     """List the keys of both files, and the variables of the environment."""
-    user = [[f"`{key}`", "your file", text] for key, text in kept.KEYS.items()]
-    profiles = [[f"`{key}`", "`[profiles.NAME]` in your file", text] for key, text in kept.PROFILE_KEYS.items()]
-    project = [[f"`{key}`", f"`{profile.PROJECT_FILE}`", text] for key, text in profile.PROJECT_KEYS.items()]
-    return _table(["key", "where", "means"], [*user, *profiles, *project])
+    user = [[f"`{key}`", "your file", text] for key, text in profiles.KEYS.items()]
+    own = [[f"`{key}`", "`[profiles.NAME]` in your file", text] for key, text in profiles.PROFILE_KEYS.items()]
+    project = [[f"`{key}`", f"`{profiles.PROJECT_FILE}`", text] for key, text in profiles.PROJECT_KEYS.items()]
+    return _table(["key", "where", "means"], [*user, *own, *project])
 
 
 def environment() -> str:
     """List what commands read from the environment."""
-    return _table(["variable", "means"], ([f"`{name}`", text] for name, text in variables.VARIABLES.items()))
+    return _table(["variable", "means"], ([f"`{name}`", text] for name, text in profiles.VARIABLES.items()))
 
 
 def _takes(context: Context, params: Iterable[click.Parameter]) -> list[list[str]]:

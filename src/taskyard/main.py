@@ -8,13 +8,13 @@ import sys
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from taskyard.cli.exits import Exit
+from taskyard.cli.exit_codes import Exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from taskyard.cli.work import Botting, Serving
+    from taskyard.cli.ports import BotSpec, ServeSpec
     from taskyard.core.graph import Fault as GraphFault
     from taskyard.engine.engine import Engine
     from taskyard.wire.api import Checkup
@@ -42,12 +42,12 @@ def _call(arguments: list[str]) -> int:
         return Exit.OK
     try:
         from taskyard.cli import main as program  # noqa: PLC0415
-        from taskyard.cli import reports  # noqa: PLC0415
+        from taskyard.cli import output  # noqa: PLC0415
 
         code = program.call(Embedded(), arguments)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    return code if reports.delivered(_nothing_more) else code or Exit.ERROR
+    return code if output.write_stdout(_nothing_more) else code or Exit.ERROR
 
 
 def _nothing_more() -> None:
@@ -64,12 +64,12 @@ class Embedded:
     """The work of the commands, done in this process: whatever they cannot ask a server for."""
 
     def plan(self, text: bytes, name: str, limits: "Mapping[str, int]") -> "EmbeddedPlan":
-        from taskyard.embedded.limits import lacking  # noqa: PLC0415
+        from taskyard.embedded.run import unmet_limits  # noqa: PLC0415
         from taskyard.engine import submit  # noqa: PLC0415
 
         value, of_text = _read(text, name)
         validation = submit.read(value, None, "taskyard")
-        of_graph = validation.faults if validation.graph is None else lacking(validation.graph, limits)
+        of_graph = validation.faults if validation.graph is None else unmet_limits(validation.graph, limits)
         _refuse(text, of_text, of_graph)
         assert validation.graph is not None, "what is no graph is refused"
         assert isinstance(value, dict), "a graph is an object"
@@ -84,7 +84,7 @@ class Embedded:
         logging.getLogger().addHandler(logging.NullHandler())
         return offline_doctor.repair(database) if repair else offline_doctor.check(database)
 
-    def serve(self, wish: "Serving", ready: "Callable[[str, str | None], None]") -> None:
+    def serve(self, wish: "ServeSpec", ready: "Callable[[str, str | None], None]") -> None:
         from taskyard.core.fleet import LEASE_MS  # noqa: PLC0415
         from taskyard.engine.engine import Engine  # noqa: PLC0415
         from taskyard.private_files import make_folder  # noqa: PLC0415
@@ -112,15 +112,15 @@ class Embedded:
                     settings.make_seal_and_pool(engine)
                     serve.run(engine, said, listener, lambda url: _tell_ready(engine, wish, url, ready))
 
-    def bot(self, wish: "Botting") -> int:
+    def bot(self, wish: "BotSpec") -> int:
         from taskyard.bot import task_user  # noqa: PLC0415
         from taskyard.bot.agent import run  # noqa: PLC0415
         from taskyard.bot.config import BotConfig  # noqa: PLC0415
-        from taskyard.cli import reports  # noqa: PLC0415
+        from taskyard.cli import output  # noqa: PLC0415
         from taskyard.sdk.http import plaintext_token_warning, tls_context  # noqa: PLC0415
 
         if why := plaintext_token_warning(wish.url, wish.token):
-            reports.talk(f"warning: {why}")
+            output.print_err(f"warning: {why}")
 
         with _told():
             user = None if wish.user is None else task_user.find(wish.user)
@@ -155,9 +155,9 @@ class EmbeddedPlan(NamedTuple):
 
     @property
     def asks(self) -> tuple[str, ...]:
-        from taskyard.embedded.questions import unlimited  # noqa: PLC0415
+        from taskyard.embedded.approvals import approvals_without_timeout  # noqa: PLC0415
 
-        return tuple(unlimited(self.document))
+        return tuple(approvals_without_timeout(self.document))
 
     def run(
         self,
@@ -169,10 +169,10 @@ class EmbeddedPlan(NamedTuple):
     ) -> "Outcome":
         from dataclasses import replace  # noqa: PLC0415
 
-        from taskyard.embedded.opening import Wish, run_graph  # noqa: PLC0415
+        from taskyard.embedded.run import RunSpec, run_graph  # noqa: PLC0415
 
         with _told():
-            wish = Wish(self.document, self.limits, self.labels, jobs, logs, show_output)
+            wish = RunSpec(self.document, self.limits, self.labels, jobs, logs, show_output)
             return replace(run_graph(wish, observer, decide), name=self.name)
 
 
@@ -205,18 +205,18 @@ def _refuse(text: bytes, of_text: "tuple[Fault, ...]", of_graph: "tuple[GraphFau
 @contextmanager
 def _told() -> "Iterator[None]":
     """Turn what keeps a server or a bot from working into a line for whoever started it."""
-    from taskyard.cli.work import Unserved  # noqa: PLC0415
+    from taskyard.cli.ports import StartFailed  # noqa: PLC0415
 
     try:
         yield
     except _expected() as fault:
-        raise Unserved(str(fault)) from fault
+        raise StartFailed(str(fault)) from fault
 
 
 def _expected() -> tuple[type[Exception], ...]:
     """Name what says by itself what is wrong. It is asked only when something is."""
     from taskyard.bot.task_user import Unsuitable  # noqa: PLC0415
-    from taskyard.embedded.companion import Deserted  # noqa: PLC0415
+    from taskyard.embedded.local_bot import BotDied  # noqa: PLC0415
     from taskyard.engine.errors import Trouble  # noqa: PLC0415
     from taskyard.private_files import NotPrivate  # noqa: PLC0415
     from taskyard.sdk.errors import Unset  # noqa: PLC0415
@@ -225,7 +225,7 @@ def _expected() -> tuple[type[Exception], ...]:
     from taskyard.store.queries import StoreUnavailable, TransactionConflict  # noqa: PLC0415
 
     return (
-        Deserted,
+        BotDied,
         NotPrivate,
         Trouble,
         TooNew,
@@ -240,14 +240,14 @@ def _expected() -> tuple[type[Exception], ...]:
     )
 
 
-def _server_name(wish: "Serving") -> str:
+def _server_name(wish: "ServeSpec") -> str:
     """Name a server so that it is the same after a restart; a database file has one server, which needs no name."""
     import socket  # noqa: PLC0415
 
     return "" if wish.database.startswith("sqlite:") else f"{socket.gethostname()}:{wish.port}"
 
 
-def _tell_ready(engine: "Engine", wish: "Serving", url: str, ready: "Callable[[str, str | None], None]") -> None:
+def _tell_ready(engine: "Engine", wish: "ServeSpec", url: str, ready: "Callable[[str, str | None], None]") -> None:
     """Say that a server is there; if nobody has a token yet, make one, which is kept and told before it is stored."""
     from taskyard.server import settings  # noqa: PLC0415
 
@@ -264,7 +264,7 @@ def _tell_ready(engine: "Engine", wish: "Serving", url: str, ready: "Callable[[s
 
 def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None:
     """See that a file has a token for everything. Who can open the database may do everything anyway."""
-    from taskyard.cli.kept import write_secret  # noqa: PLC0415
+    from taskyard.cli.profiles import write_secret  # noqa: PLC0415
     from taskyard.private_files import narrow_files  # noqa: PLC0415
     from taskyard.server.settings import another_admin_token  # noqa: PLC0415
 

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 
 import msgspec
 
-from taskyard.cli import live
-from taskyard.cli.gauge import LiveGauge
+from taskyard.cli import drawing
+from taskyard.cli.drawing import LiveGraphProgress
 from taskyard.wire.api import GraphView
 from taskyard.wire.progress import Progress, State
 
@@ -28,7 +28,7 @@ class Sixteen:
 
 
 def main(view: str, seed: int) -> None:
-    live.FRAMES_PER_SECOND = 5_000
+    drawing.FRAMES_PER_SECOND = 5_000
     sys.setswitchinterval(0.000_01)
     with ExitStack() as shown:
         {"run": of_run, "wait": of_wait}[view](shown, random.Random(seed))
@@ -37,7 +37,7 @@ def main(view: str, seed: int) -> None:
 
 def of_run(shown: ExitStack, chance: random.Random) -> None:
     """Begin and end tasks: each line comes with a drawing of another height."""
-    view = shown.enter_context(live.LiveView(Sixteen()))  # type: ignore[arg-type]
+    view = shown.enter_context(drawing.LiveRunProgress(Sixteen()))  # type: ignore[arg-type]
 
     def move(number: int) -> None:
         view.say(line(number))
@@ -49,7 +49,7 @@ def of_run(shown: ExitStack, chance: random.Random) -> None:
 
 
 def of_wait(shown: ExitStack, chance: random.Random) -> None:
-    gauge = shown.enter_context(LiveGauge())
+    gauge = shown.enter_context(LiveGraphProgress())
 
     def move(number: int) -> None:
         gauge.say(line(number))

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from taskyard.cli import completing
+from taskyard.cli.commands import completion
 from taskyard.cli.main import COMMANDS, PROGRAM
 from taskyard.cli.options import Context
 from tests.cli.program import PROGRAM as EXECUTABLE
@@ -108,7 +108,7 @@ def test_profiles_are_offered_without_any_server(script: Path, tmp_path: Path) -
     assert tab(script, ["taskyard", "graphs", "--profile", ""], at_home(tmp_path)) == ["lab"]
 
 
-@pytest.mark.parametrize("shell", completing.SHELLS)
+@pytest.mark.parametrize("shell", completion.SHELLS)
 def test_a_shell_is_offered_every_command_and_option(shell: str, tmp_path: Path) -> None:
     def offered(*words: str) -> str:
         asked = {"_TASKYARD_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(["taskyard", *words])}
@@ -131,7 +131,7 @@ def test_every_option_of_every_command_is_offered() -> None:
         assert {name for param in options for name in (*param.opts, *param.secondary_opts)} <= offered, name
 
 
-@pytest.mark.parametrize("shell", completing.SHELLS)
+@pytest.mark.parametrize("shell", completion.SHELLS)
 def test_a_script_is_one_of_its_shell(shell: str, tmp_path: Path) -> None:
     file = tmp_path / "script"
     file.write_text(taskyard("completion", shell).stdout)

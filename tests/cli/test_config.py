@@ -96,4 +96,4 @@ def test_profiles_are_listed_used_and_removed(home: Path, shared: Yard) -> None:
 def test_what_is_no_name_is_told(arguments: list[str], tmp_path: Path) -> None:
     done = taskyard(*arguments, document="x\n", env=at_home(tmp_path))
     assert done.returncode == 2
-    assert "is no name for a profile" in done.stderr
+    assert "is not a profile name" in done.stderr

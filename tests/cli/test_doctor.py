@@ -222,8 +222,8 @@ def test_a_server_that_is_not_there_is_told_without_the_password(tmp_path: Path)
     ("arguments", "told"),
     [
         (["--repair"], "DATABASE"),
-        (["mysql://host/yard"], "A database is a file, sqlite:///FILE or postgresql://..."),
-        (["sqlite://yard.db"], "A database is a file, sqlite:///FILE or postgresql://..."),
+        (["mysql://host/yard"], "a database is a file, sqlite:///FILE or postgresql://..."),
+        (["sqlite://yard.db"], "a database is a file, sqlite:///FILE or postgresql://..."),
         (["yard.db", "--mend"], "--mend"),
         (["yard.db", "-o", "xml"], "-o"),
     ],

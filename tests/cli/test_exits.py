@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from taskyard.cli.exits import Exit
+from taskyard.cli.exit_codes import Exit
 from tests.cli.program import PROGRAM
 from tests.cli.waiting import DEADLINE_SECONDS
 from tests.cli.yard import Yard

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.cli import layout
+from taskyard.cli import output as output_module
 from taskyard.cli.main import COMMANDS
 from taskyard.cli.options import Words
 from taskyard.wire.progress import GraphState, State
@@ -204,7 +204,7 @@ def test_a_pipe_is_neither_painted_nor_cut_and_a_terminal_is_both(shared: Yard) 
     assert "\x1b" not in shared.told(*line)
     code, text = seen(line, shared.env, shared.folder, columns=70)
     assert (code, "\x1b[36mrunning\x1b[0m" in text, "xxx..." in text) == (0, True, True)
-    assert max(map(layout.width, _plain(text).splitlines())) <= 70
+    assert max(map(output_module.width, _plain(text).splitlines())) <= 70
 
 
 def test_what_is_read_or_copied_stays_whole_on_a_terminal(shared: Yard) -> None:
@@ -242,12 +242,12 @@ def test_a_table_is_laid_out_by_what_characters_take() -> None:
         def isatty(self) -> bool:
             return False
 
-    lines = layout.table([["日本", "x"], ["a", "y"], ["e\u0301", "z"]], Screen())  # type: ignore[arg-type]
+    lines = output_module.format_table([["日本", "x"], ["a", "y"], ["e\u0301", "z"]], Screen())  # type: ignore[arg-type]
     assert lines == ["日本  x", "a     y", "e\u0301     z"]
-    assert layout.cut("日本語です", 7) == "日本..."
-    assert layout.fitted([4, 50, 50], 40) == [4, 16, 16]
-    assert layout.fitted([50, 50], 5) == [8, 8]
-    assert layout.fitted([16, 50, 9], 20, whole={0}) == [16, 8, 8]
+    assert output_module.cut("日本語です", 7) == "日本..."
+    assert output_module.fitted([4, 50, 50], 40) == [4, 16, 16]
+    assert output_module.fitted([50, 50], 5) == [8, 8]
+    assert output_module.fitted([16, 50, 9], 20, whole={0}) == [16, 8, 8]
 
 
 def _plain(text: str) -> str:

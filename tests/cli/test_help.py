@@ -7,7 +7,7 @@ import click
 import pytest
 
 from taskyard.cli import main
-from taskyard.cli.exits import Exit
+from taskyard.cli.exit_codes import Exit
 from taskyard.cli.main import COMMANDS, PROGRAM
 from taskyard.cli.options import WIDTH, Context
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from taskyard.cli import checks_bot, checks_disk, checks_here, checks_server, installation
-from taskyard.cli.check import Check
-from taskyard.cli.session import Server
+from taskyard.cli import doctor_checks
+from taskyard.cli.client import Server
+from taskyard.cli.doctor_checks import Check
 from tests.cli.program import taskyard
 from tests.cli.yard import Yard, at_home, yard
 from tests.each_row import each_row
@@ -78,12 +78,12 @@ def test_a_token_that_is_not_taken_is_a_fault_with_1_and_a_line_says_what_to_do(
 
 def test_what_a_token_is_good_for_is_told_by_the_server(place: Yard) -> None:
     made = place.client.new_token("user", "ann", scopes=["pool:lab:read", "pool:*:submit"], expires_in_ms=3_600_000)
-    found = told(checks_server.server(Server(place.url, made.token)))
+    found = told(doctor_checks.check_server(Server(place.url, made.token)))
     verdict, said = found[-1]
     assert verdict == "warning"
     assert said.startswith(f"ann ({made.view.id}), a user with pool:*:submit, pool:lab:read, until ")
     bot = place.client.new_token("bot", "b1", pool="lab")
-    assert told(checks_server.server(Server(place.url, bot.token)))[-1] == (
+    assert told(doctor_checks.check_server(Server(place.url, bot.token)))[-1] == (
         "ok", f"b1 ({bot.view.id}), a bot with pool lab",
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ def test_packages_and_python_that_do_not_fit_are_faults(tmp_path: Path) -> None:
     ],
 )
 def test_versions_are_compared_by_their_numbers(one: str, versions: str, fits: bool) -> None:
-    assert checks_here.fits(one, versions) is fits
+    assert doctor_checks.fits(one, versions) is fits
 
 
 def test_secrets_that_others_can_read_are_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_secrets_that_others_can_read_are_faults(tmp_path: Path, monkeypatch: py
     for file in (profile, data / "admin.token", data / "taskyard.db"):
         file.write_text("")
         file.chmod(0o644)
-    assert [(one.verdict, one.text, one.fix) for one in checks_disk.files(data)] == [
+    assert [(one.verdict, one.text, one.fix) for one in doctor_checks.files(data)] == [
         ("fault", f"{profile} holds a secret and others can read it", f"chmod 600 {profile}"),
         ("fault", f"{data}/admin.token holds a secret and others can read it", f"chmod 600 {data}/admin.token"),
         ("warning", f"others can look into {data}", f"chmod 700 {data}"),
@@ -141,8 +141,8 @@ def test_secrets_that_others_can_read_are_faults(tmp_path: Path, monkeypatch: py
     ]
     for path, mode in ((profile, 0o600), (data / "admin.token", 0o600), (data / "taskyard.db", 0o600), (data, 0o700)):
         path.chmod(mode)
-    assert told(checks_disk.files(data)) == [("ok", "2 files with secrets and 2 other places are for your eyes only")]
-    assert told(checks_disk.files(tmp_path / "nowhere")) == [
+    assert told(doctor_checks.files(data)) == [("ok", "2 files with secrets and 2 other places are for your eyes only")]
+    assert told(doctor_checks.files(tmp_path / "nowhere")) == [
         ("ok", "1 file with secrets and 0 other places are for your eyes only")
     ]
 
@@ -151,33 +151,33 @@ def test_the_log_of_sqlite_and_the_disk_are_tried_where_things_will_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / "not" / "yet"
-    log, speed = checks_disk.sqlite(data)
+    log, speed = doctor_checks.sqlite(data)
     assert (log.verdict, log.text) == (
         "ok",
         f"SQLite {sqlite3.sqlite_version}, its log works on {tmp_path}",
     )
     assert speed.text.startswith(f"the disk of {tmp_path} keeps a write in ")
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(checks_disk, "SYNC_MAX_MS", -1.0)
-    assert [one.verdict for one in checks_disk.sqlite(data)] == ["ok", "warning"]
-    monkeypatch.setattr(checks_disk, "SQLITE_MIN", (99, 0, 0))
-    assert [one.verdict for one in checks_disk.sqlite(data)] == ["fault"]
+    monkeypatch.setattr(doctor_checks, "SYNC_MAX_MS", -1.0)
+    assert [one.verdict for one in doctor_checks.sqlite(data)] == ["ok", "warning"]
+    monkeypatch.setattr(doctor_checks, "SQLITE_MIN", (99, 0, 0))
+    assert [one.verdict for one in doctor_checks.sqlite(data)] == ["fault"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that nobody can write to")
 def test_a_folder_that_cannot_be_written_to_is_a_fault() -> None:
-    ((verdict, said),) = told(checks_disk.sqlite(Path("/proc/taskyard")))
+    ((verdict, said),) = told(doctor_checks.sqlite(Path("/proc/taskyard")))
     assert verdict == "fault"
     assert said.startswith("nothing can be written to /proc: ")
 
 
 def test_a_disk_that_is_almost_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (free,) = checks_disk.disk(tmp_path)
+    (free,) = doctor_checks.disk(tmp_path)
     assert free.text.endswith(f" GiB free at {tmp_path}")
-    monkeypatch.setattr(checks_disk, "FREE_MIN", 1 << 62)
-    assert [one.verdict for one in checks_disk.disk(tmp_path)] == ["warning"]
-    monkeypatch.setattr(checks_disk, "FREE_LEAST", 1 << 61)
-    assert [one.verdict for one in checks_disk.disk(tmp_path)] == ["fault"]
+    monkeypatch.setattr(doctor_checks, "FREE_MIN", 1 << 62)
+    assert [one.verdict for one in doctor_checks.disk(tmp_path)] == ["warning"]
+    monkeypatch.setattr(doctor_checks, "FREE_LEAST", 1 << 61)
+    assert [one.verdict for one in doctor_checks.disk(tmp_path)] == ["fault"]
 
 
 @contextmanager
@@ -215,7 +215,7 @@ def test_another_version_and_another_time_are_told(ahead_ms: int, verdict: str) 
         "pool": None, "expires_ms": None,
     }  # fmt: skip
     with answering(200, body) as url:
-        found = list(checks_server.server(Server(url, "ty")))
+        found = list(doctor_checks.check_server(Server(url, "ty")))
     assert [(one.name, one.verdict) for one in found] == [("server", "warning"), ("clock", verdict), ("token", "ok")]
     assert found[0].text == f"{url} has version 99.0, and here is {version('taskyard')}"
 
@@ -223,9 +223,9 @@ def test_another_version_and_another_time_are_told(ahead_ms: int, verdict: str) 
 def test_an_older_server_and_one_that_is_none_are_told() -> None:
     problem = {"type": "", "title": "", "status": 404, "detail": "", "code": "not_found"}
     with answering(404, problem) as url:
-        assert told(checks_server.server(Server(url, "ty"))) == [("warning", f"{url} is older than this program")]
+        assert told(doctor_checks.check_server(Server(url, "ty"))) == [("warning", f"{url} is older than this program")]
     with answering(200, {"hello": "world"}) as url:
-        ((verdict, said),) = told(checks_server.server(Server(url, "ty")))
+        ((verdict, said),) = told(doctor_checks.check_server(Server(url, "ty")))
     assert verdict == "fault"
     assert f"the answer of {url} cannot be read" in said
 
@@ -235,28 +235,28 @@ def test_postgresql_is_reached_if_the_environment_names_one(
 ) -> None:
     for name in ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT", "PGUSER"):
         monkeypatch.delenv(name, raising=False)
-    assert list(checks_server.postgresql()) == []
+    assert list(doctor_checks.postgresql()) == []
     for key, value in conninfo_to_dict(postgres_url).items():
         monkeypatch.setenv({"dbname": "PGDATABASE"}.get(key, f"PG{key.upper()}"), str(value))
-    ((verdict, said),) = told(checks_server.postgresql())
+    ((verdict, said),) = told(doctor_checks.postgresql())
     assert verdict == "ok"
     assert said.endswith(" answers")
-    monkeypatch.setattr(checks_server, "POSTGRESQL_MIN", 990_000)
-    assert [one.verdict for one in checks_server.postgresql()] == ["fault"]
+    monkeypatch.setattr(doctor_checks, "POSTGRESQL_MIN", 990_000)
+    assert [one.verdict for one in doctor_checks.postgresql()] == ["fault"]
     monkeypatch.setenv("PGHOST", str(tmp_path))
-    ((verdict, said),) = told(checks_server.postgresql())
+    ((verdict, said),) = told(doctor_checks.postgresql())
     assert verdict == "fault"
     assert said.startswith("cannot be reached: ")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what Linux has")
 def test_what_a_bot_needs_is_tried_and_changes_nothing_here() -> None:
-    assert [one.verdict for one in checks_bot.features()] == ["ok"] * 4
+    assert [one.verdict for one in doctor_checks.features()] == ["ok"] * 4
 
 
 def test_a_machine_that_lacks_something_for_bots_says_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)
-    found = {one.text: (one.verdict, one.fix) for one in checks_bot.features()}
+    found = {one.text: (one.verdict, one.fix) for one in doctor_checks.features()}
     assert found["no pidfd: a process is never mistaken for another of the same number"] == (
         "warning", "use Linux 5.3 or newer",
     )  # fmt: skip
@@ -267,6 +267,6 @@ def test_a_check_that_breaks_down_keeps_no_other_from_being_made() -> None:
         yield Check("odd", "ok", "so far")
         raise RuntimeError("no such thing")
 
-    assert told(installation._carefully("odd", broken)) == [
+    assert told(doctor_checks._carefully("odd", broken)) == [
         ("ok", "so far"), ("fault", "cannot be examined: RuntimeError: no such thing"),
     ]  # fmt: skip

@@ -1,6 +1,6 @@
 """What people are shown of a critical path."""
 
-from taskyard.cli import paths
+from taskyard.cli.commands import show
 from taskyard.wire.api import CriticalPath, PathTask
 
 AT = 1_767_225_600_000
@@ -19,8 +19,8 @@ def test_a_settled_graph_tells_how_long_it_took_and_what_of_it_waited() -> None:
         PathTask("1", "a\x1b[31m", "successful", ran_ms=1_000, waited_ms=0),
         PathTask("2", "b", "failed", ran_ms=2_000, waited_ms=1_000),
     )
-    assert paths.line(seen) == [("took", "4.0 s, 25 % of it waiting")]
-    assert list(paths.lines(seen)) == [
+    assert show._path_fields(seen) == [("took", "4.0 s, 25 % of it waiting")]
+    assert list(show._path_lines(seen)) == [
         "",
         "  CRITICAL PATH  STATE       WAITED  RAN",
         "  a              successful  0.0 s   1.0 s",
@@ -35,26 +35,26 @@ def test_a_graph_that_moves_tells_when_it_is_expected_to_end_and_how_sure_that_i
         PathTask("3", "c", "unscheduled"),
     )
     past = "3 of 4 tasks left known from before"
-    assert paths.line(seen) == [("expected", f"2026-01-01 00:01:30Z at the earliest, in 1 min 30 s; {past}")]
-    assert list(paths.lines(seen))[1:] == [
+    assert show._path_fields(seen) == [("expected", f"2026-01-01 00:01:30Z at the earliest, in 1 min 30 s; {past}")]
+    assert list(show._path_lines(seen))[1:] == [
         "  CRITICAL PATH  STATE        RAN    EXPECTED   LEFT",
         "  a              running      0.5 s  1 min 0 s  1 min 0 s",
         "  b              unscheduled  -      30.0 s     30.0 s",
         "  c              unscheduled  -      -          -",
     ]
-    assert paths.line(moving(PathTask("1", "a", "waiting"), end=None, stuck=2)) == [
+    assert show._path_fields(moving(PathTask("1", "a", "waiting"), end=None, stuck=2)) == [
         ("expected", f"unknown; {past}; 2 blocked")
     ]
 
 
 def test_a_long_path_shows_its_end_or_its_beginning() -> None:
     many = [PathTask(str(number), f"t{number}", "successful") for number in range(20)]
-    past, future = list(paths.lines(settled(*many))), list(paths.lines(moving(*many)))
+    past, future = list(show._path_lines(settled(*many))), list(show._path_lines(moving(*many)))
     assert ("t19" in past[-2], past[-1]) == (True, "  and 8 before these")
     assert ("t0" in future[2], future[-1]) == (True, "  and 8 behind these")
 
 
 def test_a_path_of_one_or_of_none_is_no_table() -> None:
-    assert (paths.line(settled()), list(paths.lines(settled()))) == ([], [])
-    assert list(paths.lines(moving(PathTask("1", "a", "running")))) == []
-    assert paths.line(moving()) == []
+    assert (show._path_fields(settled()), list(show._path_lines(settled()))) == ([], [])
+    assert list(show._path_lines(moving(PathTask("1", "a", "running")))) == []
+    assert show._path_fields(moving()) == []

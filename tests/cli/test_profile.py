@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from taskyard.cli import kept, profile
-from taskyard.cli.kept import Profile
-from taskyard.cli.profile import Target
+from taskyard.cli import profiles
+from taskyard.cli.profiles import Profile, Target
 from taskyard.sdk import Client, Unset
 from taskyard.sdk.profiles import ProfileWarning
 from tests.sdk.faulty_server import faulty_server, json_reply
@@ -43,7 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(home: Path, text: str = FILE) -> None:
-    kept.write_secret(home / "taskyard" / "config.toml", text)
+    profiles.write_secret(home / "taskyard" / "config.toml", text)
 
 
 def project(home: Path, text: str) -> None:
@@ -51,35 +50,35 @@ def project(home: Path, text: str) -> None:
 
 
 def test_nothing_said_is_the_default() -> None:
-    assert profile.find(None, None) == Target("http://127.0.0.1:8420", None)
+    assert profiles.find(None, None) == Target("http://127.0.0.1:8420", None)
 
 
 def test_each_place_wins_over_those_below_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(home)
-    assert profile.find(None, None) == YARD
+    assert profiles.find(None, None) == YARD
     project(home, 'profile = "lab"\n')
-    assert profile.find(None, None) == LAB
+    assert profiles.find(None, None) == LAB
     monkeypatch.setenv("TASKYARD_PROFILE", "yard")
-    assert profile.find(None, None) == YARD
+    assert profiles.find(None, None) == YARD
     monkeypatch.setenv("TASKYARD_URL", "http://env:2")
     monkeypatch.setenv("TASKYARD_TOKEN", "of-the-env")
-    assert profile.find(None, None) == Target("http://env:2", "of-the-env")
-    assert profile.find(None, None, "lab") == LAB
-    assert profile.find("http://flag:3", "of-the-flag", "lab") == Target("http://flag:3", "of-the-flag")
+    assert profiles.find(None, None) == Target("http://env:2", "of-the-env")
+    assert profiles.find(None, None, "lab") == LAB
+    assert profiles.find("http://flag:3", "of-the-flag", "lab") == Target("http://flag:3", "of-the-flag")
 
 
 def test_a_token_of_a_profile_never_goes_to_another_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(home)
-    assert profile.find("http://other:1", None) == Target("http://other:1", None)
-    assert profile.find("http://lab", None) == Target("http://lab", None), "not without TLS"
+    assert profiles.find("http://other:1", None) == Target("http://other:1", None)
+    assert profiles.find("http://lab", None) == Target("http://lab", None), "not without TLS"
     monkeypatch.setenv("TASKYARD_URL", "http://other:1")
-    assert profile.find(None, None) == Target("http://other:1", None)
+    assert profiles.find(None, None) == Target("http://other:1", None)
 
 
 @pytest.mark.parametrize("url", ["https://LAB/", "https://lab:443"])
 def test_a_server_is_known_by_any_spelling_of_its_address(url: str, home: Path) -> None:
     write(home)
-    assert profile.find(url, None) == Target(url, "of-the-lab")
+    assert profiles.find(url, None) == Target(url, "of-the-lab")
 
 
 @pytest.mark.parametrize("variable", ["", "of-the-env"])
@@ -91,29 +90,29 @@ def test_a_project_file_cannot_bring_anybody_to_a_stranger(
     monkeypatch.setenv("TASKYARD_TOKEN", variable)
     project(home, 'url = "https://stranger"\ntoken = "x"\n')
     with pytest.raises(click.UsageError, match="none of your profiles has, so nothing is sent there"):
-        profile.find(None, flag)
-    assert profile.find("https://stranger", flag).url == "https://stranger", "who says it oneself may"
+        profiles.find(None, flag)
+    assert profiles.find("https://stranger", flag).url == "https://stranger", "who says it oneself may"
 
 
 def test_a_project_file_may_name_a_server_that_is_known(home: Path) -> None:
     write(home)
     project(home, 'url = "https://lab/"\n')
-    assert profile.find(None, None) == Target("https://lab/", "of-the-lab")
+    assert profiles.find(None, None) == Target("https://lab/", "of-the-lab")
 
 
 def test_a_project_file_may_name_this_machine_which_gets_no_token(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(home)
     project(home, 'url = "http://127.0.0.1:9"\n')
-    assert profile.find(None, None) == Target("http://127.0.0.1:9", None)
+    assert profiles.find(None, None) == Target("http://127.0.0.1:9", None)
     monkeypatch.setenv("TASKYARD_TOKEN", "of-the-env")
     with pytest.raises(click.UsageError, match="nothing is sent there"):
-        profile.find(None, None)
+        profiles.find(None, None)
 
 
 def test_a_token_in_a_project_file_is_left_aside_and_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(home)
     project(home, 'profile = "lab"\ntoken = "x"\nulr = "y"\n')
-    assert profile.find(None, None) == LAB
+    assert profiles.find(None, None) == LAB
     said = capsys.readouterr().err
     assert "a token in a project file is ignored" in said
     assert 'unknown key "ulr". Did you mean "url"?' in said
@@ -128,7 +127,7 @@ def test_a_project_file_of_another_user_is_left_aside(
     if os.stat(home).st_uid == 0:
         # What root wrote counts for everybody; a real stranger's file needs root to be made, which this is.
         os.chown(home / "project" / ".taskyard.toml", 4_711, 4_711)
-    assert profile.find(None, None) == YARD
+    assert profiles.find(None, None) == YARD
     assert "belongs to another user" in capsys.readouterr().err
 
 
@@ -140,57 +139,59 @@ def test_an_unknown_profile_is_told_with_the_nearest(where: str, home: Path, mon
     if where == "project":
         project(home, 'profile = "yrad"\n')
     with pytest.raises(click.UsageError, match=r'unknown profile "yrad"\. Did you mean "yard"\?'):
-        profile.find(None, None, "yrad" if where == "flag" else None)
+        profiles.find(None, None, "yrad" if where == "flag" else None)
 
 
 @pytest.mark.parametrize("text", ["url = ", "profiles = 7", '[profiles.x]\nurl = 7\ntoken = ["x"]', "\xff\x00"])
 def test_a_file_that_cannot_be_read_is_left_aside(text: str, home: Path) -> None:
     write(home, text)
-    assert profile.find(None, None) == Target("http://127.0.0.1:8420", None)
+    assert profiles.find(None, None) == Target("http://127.0.0.1:8420", None)
 
 
 def test_tokens_that_others_can_read_are_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(home)
-    assert profile.find(None, None) == YARD
+    assert profiles.find(None, None) == YARD
     assert capsys.readouterr().err == ""
-    kept.path().chmod(0o644)
-    assert profile.find(None, None) == YARD
-    assert f"chmod 600 {kept.path()}" in capsys.readouterr().err
+    profiles.path().chmod(0o644)
+    assert profiles.find(None, None) == YARD
+    assert f"chmod 600 {profiles.path()}" in capsys.readouterr().err
 
 
-def test_an_edit_leaves_everything_else_as_people_wrote_it(home: Path) -> None:
+def test_an_edit_keeps_every_other_key_and_profile(home: Path) -> None:
     write(home)
-    kept.keep(Profile("new", "http://new", 'a"\\\x7f\ntoken', by_up=True), use=False)
-    kept.keep(Profile("lab", "http://moved", None), use=True)
-    text = kept.path().read_text()
-    assert text.startswith('# mine, all mine\nprofile = "lab"\n\n[profiles.yard]\nurl = "http://yard:1"\n')
-    assert kept.read().profiles["new"] == Profile("new", "http://new", 'a"\\\x7f\ntoken', by_up=True)
-    assert kept.read().profiles["lab"] == Profile("lab", "http://moved")
-    kept.forget("lab")
-    assert (kept.read().default, sorted(kept.read().profiles)) == (None, ["new", "yard"])
-    assert stat.S_IMODE(kept.path().stat().st_mode) == 0o600
+    profiles.save(Profile("new", "http://new", 'a"\\\x7f\ntoken', by_up=True), use=False)
+    profiles.save(Profile("lab", "http://moved", None), use=True)
+    text = profiles.path().read_text()
+    assert text.startswith('profile = "lab"\n\n[profiles.yard]\nurl = "http://yard:1"\n')
+    assert profiles.read().profiles["new"] == Profile("new", "http://new", 'a"\\\x7f\ntoken', by_up=True)
+    assert profiles.read().profiles["lab"] == Profile("lab", "http://moved")
+    profiles.remove("lab")
+    assert (profiles.read().default, sorted(profiles.read().profiles)) == (None, ["new", "yard"])
+    assert stat.S_IMODE(profiles.path().stat().st_mode) == 0o600
 
 
 def test_a_first_profile_makes_the_file() -> None:
-    kept.keep(Profile("first", "http://first", "token"), use=True)
-    assert kept.path().read_text() == 'profile = "first"\n\n[profiles.first]\nurl = "http://first"\ntoken = "token"\n'
-    kept.use("first")
-    assert profile.find(None, None) == Target("http://first", "token")
+    profiles.save(Profile("first", "http://first", "token"), use=True)
+    assert (
+        profiles.path().read_text() == 'profile = "first"\n\n[profiles.first]\nurl = "http://first"\ntoken = "token"\n'
+    )
+    profiles.use("first")
+    assert profiles.find(None, None) == Target("http://first", "token")
 
 
 def test_a_file_that_is_no_toml_is_not_touched(home: Path) -> None:
     write(home, "broken = \n")
-    with pytest.raises(kept.Uneditable, match="edit it by hand"):
-        kept.keep(Profile("first", "http://first", "token"), use=True)
-    assert kept.path().read_text() == "broken = \n"
+    with pytest.raises(profiles.CannotEdit, match="edit it by hand"):
+        profiles.save(Profile("first", "http://first", "token"), use=True)
+    assert profiles.path().read_text() == "broken = \n"
 
 
 def test_folders_are_where_the_specification_says(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert profile.data_folder() == home / ".local/share/taskyard"
+    assert profiles.data_folder() == home / ".local/share/taskyard"
     monkeypatch.setenv("XDG_DATA_HOME", "not/absolute")
-    assert profile.data_folder() == home / ".local/share/taskyard"
+    assert profiles.data_folder() == home / ".local/share/taskyard"
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "elsewhere"))
-    assert profile.data_folder() == home / "elsewhere" / "taskyard"
+    assert profiles.data_folder() == home / "elsewhere" / "taskyard"
 
 
 def test_a_client_goes_where_the_command_line_goes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,24 +2,26 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from taskyard.cli import exits, kept, main, profile, variables
-from taskyard.cli.exits import Exit
+from taskyard.cli import main, output, profiles
+from taskyard.cli.exit_codes import MEANINGS, Exit
 from taskyard.cli.main import COMMANDS, GROUPS
-from taskyard.sdk import profiles
+from taskyard.cli.profiles import Profile
+from taskyard.sdk import profiles as sdk_profiles
 from tests.each_row import each_row
 
-CLI = Path(exits.__file__).parent
+CLI = Path(output.__file__).parent
 #: What stands above others and lists what is listed below it anyway has no section of its own.
 SECTIONS = [name for name in COMMANDS if f"{name} list" not in COMMANDS]
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 
 
 def test_every_exit_code_has_its_meaning_and_is_in_the_help() -> None:
-    assert set(exits.MEANINGS) == set(Exit)
+    assert set(MEANINGS) == set(Exit)
     assert {int(code) for code in re.findall(r"\b(\d+) ", main.EXIT_CODES)} == {int(code) for code in Exit}
 
 
@@ -28,27 +30,30 @@ def names_read(path: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        is_get = called.endswith("environ.get") or called in ("folder", "kept.folder")
+        is_get = called.endswith("environ.get") or called in ("folder", "user_folder")
         named = node.args[0] if is_get and isinstance(node, ast.Call) and node.args else None
         if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
             named = node.slice
         if isinstance(named, ast.Constant):
             found.add(str(named.value))
         elif isinstance(named, ast.Name):
-            found.add(getattr(profiles, named.id, named.id))
+            found.add(getattr(sdk_profiles, named.id, named.id))
     return found
 
 
 def test_every_variable_that_is_read_is_listed_and_the_other_way_round() -> None:
-    read = {name for path in (*CLI.glob("*.py"), Path(profiles.__file__)) for name in names_read(path)}
+    read = {name for path in (*CLI.rglob("*.py"), Path(sdk_profiles.__file__)) for name in names_read(path)}
     # One is looked up by whatever name it is given.
-    assert read - {"variable", "COMPLETE_VARIABLE"} == set(variables.VARIABLES)
+    assert read - {"variable", "COMPLETE_VARIABLE"} == set(profiles.VARIABLES)
 
 
-def test_a_profile_has_the_keys_that_are_listed() -> None:
-    written = set(re.findall(r'"(\w+)", (?:"up"|profile\.)', (CLI / "kept.py").read_text()))
-    assert written == set(kept.PROFILE_KEYS)
-    assert set(profile.PROJECT_KEYS) == {"url", "profile"}
+def test_a_profile_has_the_keys_that_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    profiles.save(Profile("all", "http://all", "token", by_up=True, ca_file="ca.pem"), use=True)
+    written = tomllib.loads(profiles.path().read_text())
+    assert set(written) == set(profiles.KEYS)
+    assert set(written["profiles"]["all"]) == set(profiles.PROFILE_KEYS)
+    assert set(profiles.PROJECT_KEYS) == {"url", "profile"}
 
 
 @each_row("name", SECTIONS)

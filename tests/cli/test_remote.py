@@ -257,10 +257,10 @@ def test_what_is_not_there_is_told_with_5(arguments: list[str], place: Yard) -> 
     ("arguments", "told"),
     [
         (["sumbit", "x"], 'Did you mean "submit"?'),
-        (["submit", "-", "--timeout", "soon"], "no span of time"),
-        (["bots", "set", "rack4"], "say what the bot should do"),
+        (["submit", "-", "--timeout", "soon"], "is not a duration"),
+        (["bots", "set", "rack4"], "nothing to change"),
         (["token", "create"], "--name"),
-        (["bot", "--dimension", "gpu"], "no dimension"),
+        (["bot", "--dimension", "gpu"], "is not a dimension"),
         (["serve", "--port", "70000"], "65535"),
         (["serve", "--lease", "1s"], "from 2 seconds to an hour"),
         (["serve", "--scheduler-id", "a.b"], "no dots"),

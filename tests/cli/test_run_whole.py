@@ -60,7 +60,7 @@ def test_what_shares_a_mutex_or_a_limit_never_runs_together(tmp_path: Path) -> N
 def test_a_limit_that_nobody_named_is_a_fault_of_the_command_line(tmp_path: Path) -> None:
     answer = run({"a": {"task": {"limits": {"licence": 2}, "payload": {"noop": True}}}}, "--limit", "licence=1")
     assert (answer.returncode, answer.stdout) == (2, "")
-    assert "tasks.a.task.limits.licence: asks for 2; there are 1 in all: say --limit licence=TOTAL" in answer.stderr
+    assert "tasks.a.task.limits.licence: asks for 2; there are 1 in all: give --limit licence=TOTAL" in answer.stderr
     wrong = run({"a": script("true")}, "--limit", "licence", cwd=tmp_path)
     assert wrong.returncode == 2
     assert "licence=3" in wrong.stderr + wrong.stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.embedded.wishes import ONE_WISH_SECONDS
+from taskyard.embedded.interrupts import SAME_INTERRUPT_SECONDS
 from tests.cli.program import PROGRAM, QUIET, graph, script
 from tests.cli.waiting import DEADLINE_SECONDS, is_gone, read_fifo, read_until, until
 
@@ -73,7 +73,10 @@ def test_a_second_signal_kills_what_does_not_heed_the_first(tmp_path: Path) -> N
         program.send_signal(signal.SIGINT)
         read_until(program.stderr.fileno(), "stopping    task (Ctrl-C again kills it)", program)
         shown = time.monotonic()
-        until(lambda: time.monotonic() > shown + ONE_WISH_SECONDS, "a moment in which a second signal is a second wish")
+        until(
+            lambda: time.monotonic() > shown + SAME_INTERRUPT_SECONDS,
+            "a moment in which a second signal is a second wish",
+        )
         program.send_signal(signal.SIGINT)
         program.communicate(timeout=DEADLINE_SECONDS)
     assert program.returncode == 130

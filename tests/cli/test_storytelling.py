@@ -1,6 +1,6 @@
 """A story for people: a line for everything that happened."""
 
-from taskyard.cli.storytelling import lines
+from taskyard.cli.commands.show import history_lines
 from taskyard.wire.api import StoryItem, StoryView
 
 
@@ -10,7 +10,7 @@ def test_a_line_has_time_span_state_cause_attempt_and_bot_and_no_text_acts_on_a_
         StoryItem(1_000, "release", "unscheduled", "pending", cause="it has no prerequisites"),
         StoryItem(3_500, "claim", "waiting", "running", None, 1, "b\x1b[31m1", cause="bot claimed it", after_ms=2_500),
     ]
-    told = list(lines(StoryView("7f", "78", "a", 1_000, "running", False, items)))
+    told = list(history_lines(StoryView("7f", "78", "a", 1_000, "running", False, items)))
     assert [line.split() for line in told] == [
         ["TIME", "AFTER", "STATE", "CAUSE", "ATTEMPT", "BOT"],
         ["1970-01-01", "00:00:01Z", "a", "is", "submitted"],

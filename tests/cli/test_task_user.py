@@ -146,7 +146,7 @@ def test_a_token_file_can_be_removed_as_it_is_read(server: FakeServer, tmp_path:
 def test_a_token_that_every_process_could_read_is_refused(server: FakeServer, tmp_path: Path) -> None:
     done = taskyard("bot", "--url", server.url, "--token", TOKEN, env=at_home(tmp_path))
     assert (done.returncode, server.hellos) == (2, [])
-    assert "set TASKYARD_TOKEN, or say --token-file FILE" in done.stderr
+    assert "set TASKYARD_TOKEN, or give --token-file PATH" in done.stderr
     assert TOKEN not in done.stderr
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.cli.text import LINE_LENGTH_MAX, TAIL_LINES_MAX, harmless, last_lines, seconds
+from taskyard.cli.output import LINE_LENGTH_MAX, TAIL_LINES_MAX, format_duration, harmless, last_lines
 from tests.each_row import each_row
 
 
@@ -70,4 +70,4 @@ def test_the_last_lines_are_those_a_terminal_would_have_kept(tail: str, lines: l
     [(0, "0.0 s"), (1_240, "1.2 s"), (59_900, "59.9 s"), (61_000, "1 min 1 s"), (3_720_000, "1 h 2 min")],
 )
 def test_durations_are_spelled_for_people(elapsed_ms: int, spelled: str) -> None:
-    assert seconds(elapsed_ms) == spelled
+    assert format_duration(elapsed_ms) == spelled

@@ -102,7 +102,7 @@ def test_a_certificate_that_cannot_be_used_is_refused_before_anybody_is_served(
         "missing": (["--tls-cert", str(tmp_path / "none")], f"cannot read {tmp_path / 'none'}"),
         "nonsense": (["--tls-cert", str(nonsense), "--tls-key", key], "are no certificate in PEM form with its key"),
         "key of another": (["--tls-cert", cert], "are no certificate in PEM form with its key"),
-        "key alone": (["--tls-key", key], "--tls-key belongs to a certificate: say --tls-cert FILE, too"),
+        "key alone": (["--tls-key", key], "--tls-key needs a certificate: give --tls-cert PATH, too"),
     }
     words, text = said[what]
     done = taskyard("serve", "--port", "0", "--data", str(tmp_path), *words, env=at_home(tmp_path))

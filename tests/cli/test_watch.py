@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from taskyard.cli import main
-from taskyard.cli.exits import Exit
+from taskyard.cli.exit_codes import Exit
 from tests.cli.program import PROGRAM
 from tests.cli.terminal import on_terminal
 from tests.cli.waiting import DEADLINE_SECONDS, read_until

@@ -7,7 +7,7 @@ import tomllib
 from enum import StrEnum
 from pathlib import Path
 
-from taskyard.cli.exits import Exit
+from taskyard.cli.exit_codes import Exit
 from taskyard.cli.main import COMMANDS
 from taskyard.core import states
 from taskyard.core.graph import validate

@@ -1,5 +1,5 @@
-"""The program `taskyard` as people and scripts meet it: commands, views, exit codes.
+"""The command line: data goes to stdout, messages to stderr.
 
-Data goes to stdout and talk to stderr. Nothing here runs a task or judges a graph: the work is handed in by the
-composition root (`work.py` says in which shape), and only the wire is spoken.
+Commands speak to a server over the wire. What they cannot ask a server for, such as a local run, is given to them by
+`taskyard.main` in the shapes of `ports.py`.
 """

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from taskyard.cli import nearest, reports, text
-from taskyard.cli.exits import Ended, Exit
+from taskyard.cli.exit_codes import CommandFailed, Exit
 from taskyard.cli.options import COMPLETE_VARIABLE, HELP, WIDTH, Command, Context
+from taskyard.cli.output import harmless, print_err, print_error, unknown_word
 
 if TYPE_CHECKING:
-    from taskyard.cli.work import Work
+    from taskyard.cli.ports import Backend
 
 RUN: Final = "Run and submit"
 INSPECT: Final = "Inspect"
@@ -47,43 +47,43 @@ Use "taskyard COMMAND --help" for more about a command.
 
 
 class Entry(NamedTuple):
-    """One command: its group in the help, where its function is below `taskyard.cli`, and what it does."""
+    """One command: its group in the help, its module and function, and what it does."""
 
     group: str
-    place: str  # module:function
+    function: str  # module:name
     summary: str
 
     def load(self) -> Command:
         """Import the command."""
-        module, _, function = self.place.partition(":")
-        found: Command = getattr(import_module(f"taskyard.cli.{module}"), function)
+        module, _, name = self.function.partition(":")
+        found: Command = getattr(import_module(f"taskyard.cli.commands.{module}"), name)
         return found
 
 
 #: A name of two words is a command below another.
 COMMANDS: Final[dict[str, Entry]] = {
-    "run": Entry(RUN, "running:run", "Run a graph on this machine"),
-    "submit": Entry(RUN, "submitting:submit", "Submit a graph to a server"),
-    "extend": Entry(RUN, "submitting:extend", "Add tasks to a running graph"),
-    "graphs": Entry(INSPECT, "looking:graphs", "List graphs"),
-    "tasks": Entry(INSPECT, "looking:tasks", "List the tasks of a graph"),
-    "show": Entry(INSPECT, "looking:show", "Show a graph or a task"),
+    "run": Entry(RUN, "run:run", "Run a graph on this machine"),
+    "submit": Entry(RUN, "submit:submit", "Submit a graph to a server"),
+    "extend": Entry(RUN, "submit:extend", "Add tasks to a running graph"),
+    "graphs": Entry(INSPECT, "show:graphs", "List graphs"),
+    "tasks": Entry(INSPECT, "show:tasks", "List the tasks of a graph"),
+    "show": Entry(INSPECT, "show:show", "Show a graph or a task"),
     "logs": Entry(INSPECT, "logs:logs", "Print the output of a task or a graph"),
     "why": Entry(INSPECT, "why:why", "Explain why a task or a graph does not run"),
-    "story": Entry(INSPECT, "looking:story", "List everything that happened to a task"),
-    "cancel": Entry(ACT, "wishes:cancel", "Cancel graphs or tasks"),
-    "rerun": Entry(ACT, "wishes:rerun", "Run tasks or graphs again"),
-    "approve": Entry(ACT, "approving:approve", "List, approve or deny pending approvals"),
-    "bots": Entry(FLEET, "fleet:bots", "List bots"),
-    "bots events": Entry(FLEET, "fleet:bot_events", "List what happened to a bot"),
-    "bots set": Entry(FLEET, "fleet:set_bot", "Quarantine, drain or terminate a bot"),
-    "bots free": Entry(FLEET, "fleet:free_bot", "Release the name of a bot that has ended"),
-    "pools": Entry(FLEET, "fleet:pools", "List pools"),
-    "pools set": Entry(FLEET, "fleet:set_pool", "Create or change a pool"),
-    "limits": Entry(FLEET, "shared:limits", "List named limits"),
-    "limits set": Entry(FLEET, "shared:set_limit", "Create or change a named limit"),
-    "mutexes": Entry(FLEET, "shared:mutexes", "List mutexes in use"),
-    "mutexes set": Entry(FLEET, "shared:set_mutex", "Change the order at a mutex"),
+    "story": Entry(INSPECT, "show:story", "List everything that happened to a task"),
+    "cancel": Entry(ACT, "cancel_rerun:cancel", "Cancel graphs or tasks"),
+    "rerun": Entry(ACT, "cancel_rerun:rerun", "Run tasks or graphs again"),
+    "approve": Entry(ACT, "approve:approve", "List, approve or deny pending approvals"),
+    "bots": Entry(FLEET, "bots:bots", "List bots"),
+    "bots events": Entry(FLEET, "bots:bot_events", "List what happened to a bot"),
+    "bots set": Entry(FLEET, "bots:set_bot", "Quarantine, drain or terminate a bot"),
+    "bots free": Entry(FLEET, "bots:free_bot", "Release the name of a bot that has ended"),
+    "pools": Entry(FLEET, "bots:pools", "List pools"),
+    "pools set": Entry(FLEET, "bots:set_pool", "Create or change a pool"),
+    "limits": Entry(FLEET, "limits:limits", "List named limits"),
+    "limits set": Entry(FLEET, "limits:set_limit", "Create or change a named limit"),
+    "mutexes": Entry(FLEET, "limits:mutexes", "List mutexes in use"),
+    "mutexes set": Entry(FLEET, "limits:set_mutex", "Change the order at a mutex"),
     "token": Entry(FLEET, "tokens:tokens", "List and manage tokens"),
     "token create": Entry(FLEET, "tokens:create", "Create a token"),
     "token list": Entry(FLEET, "tokens:tokens", "List tokens"),
@@ -91,21 +91,21 @@ COMMANDS: Final[dict[str, Entry]] = {
     "token rotate": Entry(FLEET, "tokens:rotate", "Replace a token by a new one"),
     "token rekey": Entry(FLEET, "tokens:rotate_key", "Change the key of run tokens"),
     "audit": Entry(FLEET, "audit:audit", "List who asked for what"),
-    "serve": Entry(SERVER, "serving:serve", "Start a server"),
-    "bot": Entry(SERVER, "serving:bot", "Start a bot"),
+    "serve": Entry(SERVER, "serve:serve", "Start a server"),
+    "bot": Entry(SERVER, "serve:bot", "Start a bot"),
     "up": Entry(SERVER, "up:up", "Start a server and bots on this machine"),
     "doctor": Entry(SERVER, "doctor:doctor", "Check a database or this installation"),
-    "login": Entry(SETUP, "configuring:login", "Save a server and its token as a profile"),
-    "config": Entry(SETUP, "configuring:config", "Show the settings in effect"),
-    "profile": Entry(SETUP, "configuring:profiles", "List and manage profiles"),
-    "profile list": Entry(SETUP, "configuring:profiles", "List profiles"),
-    "profile use": Entry(SETUP, "configuring:use", "Choose the default profile"),
-    "profile remove": Entry(SETUP, "configuring:remove", "Remove a profile"),
-    "completion": Entry(SETUP, "completing:completion", "Print a completion script for a shell"),
+    "login": Entry(SETUP, "config:login", "Save a server and its token as a profile"),
+    "config": Entry(SETUP, "config:config", "Show the settings in effect"),
+    "profile": Entry(SETUP, "config:list_profiles", "List and manage profiles"),
+    "profile list": Entry(SETUP, "config:list_profiles", "List profiles"),
+    "profile use": Entry(SETUP, "config:use", "Choose the default profile"),
+    "profile remove": Entry(SETUP, "config:remove", "Remove a profile"),
+    "completion": Entry(SETUP, "completion:completion", "Print a completion script for a shell"),
 }
 
 
-def call(work: "Work", words: Sequence[str]) -> int:
+def call(work: "Backend", words: Sequence[str]) -> int:
     """Carry out one command line and return the exit code."""
     if instruction := os.environ.get(COMPLETE_VARIABLE):
         return _complete(instruction)
@@ -116,7 +116,7 @@ def call(work: "Work", words: Sequence[str]) -> int:
         return done.exit_code
     except click.UsageError as error:
         return _refuse(error)
-    except Ended as ended:
+    except CommandFailed as ended:
         return ended.code
 
 
@@ -155,11 +155,11 @@ class Program(click.Group):
         if ctx.resilient_parsing:  # nothing is offered behind an unknown command
             return name, found or click.Command(name), rest
         if found is None:
-            raise click.UsageError(nearest.unknown("command", name, first_words()), ctx)
+            raise click.UsageError(unknown_word("command", name, first_words()), ctx)
         takes_none = all(isinstance(param, click.Option) for param in found.params)
         if names_below(name) and takes_none and rest and not rest[0].startswith("-"):
             raise click.UsageError(
-                nearest.unknown("command", two, [one for one in COMMANDS if one.startswith(f"{name} ")])
+                unknown_word("command", two, [one for one in COMMANDS if one.startswith(f"{name} ")])
             )
         return name, found, rest
 
@@ -212,15 +212,15 @@ def _with_help(words: Sequence[str]) -> list[str]:
 
 
 def _complete(instruction: str) -> int:
-    from taskyard.cli import completing  # noqa: PLC0415
+    from taskyard.cli.commands import completion  # noqa: PLC0415
 
-    return completing.answer(PROGRAM, instruction)
+    return completion.answer(PROGRAM, instruction)
 
 
 def _refuse(error: click.UsageError) -> Exit:
-    reports.say_error(_message_of(error))
+    print_error(_message_of(error))
     path = "taskyard" if error.ctx is None else error.ctx.command_path
-    reports.talk(f'"{text.harmless(path)} --help" has examples.')
+    print_err(f'"{harmless(path)} --help" has examples.')
     return Exit.USAGE
 
 
@@ -229,7 +229,7 @@ def _message_of(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
         params = error.ctx.command.get_params(error.ctx) if error.ctx else []
         known = [name for param in params for name in (*param.opts, *param.secondary_opts) if name.startswith("-")]
-        return nearest.unknown("option", error.option_name, known)
+        return unknown_word("option", error.option_name, known)
     if isinstance(error, click.MissingParameter) and error.param is not None:
         return f"missing {error.param.param_type_name} {_spelled(error.param, error.ctx)}"
     if isinstance(error, click.BadParameter) and error.param is not None:

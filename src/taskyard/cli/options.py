@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from taskyard.cli import nearest, paint, reports
-from taskyard.cli.exits import Exit
+from taskyard.cli.exit_codes import Exit
+from taskyard.cli.output import FORMS, Listing, bold, unknown_word, write_stdout
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Made = TypeVar("Made")
@@ -27,10 +27,10 @@ class Formatter(click.HelpFormatter):
     """Writes headings in bold where people look at them."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        super().write_usage(prog, args, paint.bold(prefix or "Usage:") + " ")
+        super().write_usage(prog, args, bold(prefix or "Usage:") + " ")
 
     def write_heading(self, heading: str) -> None:
-        self.write(f"{'':>{self.current_indent}}{paint.bold(f'{heading}:')}\n")
+        self.write(f"{'':>{self.current_indent}}{bold(f'{heading}:')}\n")
 
 
 class Context(click.Context):
@@ -41,7 +41,7 @@ class Context(click.Context):
 
 def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
     if value and not ctx.resilient_parsing:
-        ctx.exit(Exit.OK if reports.delivered(lambda: sys.stdout.write(f"{ctx.get_help()}\n")) else Exit.ERROR)
+        ctx.exit(Exit.OK if write_stdout(lambda: sys.stdout.write(f"{ctx.get_help()}\n")) else Exit.ERROR)
 
 
 HELP: Final = click.Option(
@@ -109,7 +109,7 @@ class Words(click.Choice[str]):
     """One of some words; an unknown one is answered with the nearest."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:  # noqa: ARG002
-        return nearest.unknown("value", str(value), self.choices)
+        return unknown_word("value", str(value), self.choices)
 
 
 class Number(click.ParamType[int]):
@@ -220,13 +220,26 @@ def bundle(name: str, shape: type[Made], *options: Decorator) -> Decorator:
     return decorate
 
 
+def output_option(default: str) -> Decorator:
+    """Make the option that chooses how a command prints its result."""
+    return choice("--output", "-o", words=FORMS, default=default, help="Output format.")
+
+
+listing_options = bundle(
+    "listing",
+    Listing,
+    output_option("table"),
+    click.option("--columns", metavar="COLUMNS", help="Columns of the table, such as id,state."),
+)
+
+
 def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]:
     """Have Tab offer what the server, or a file, knows of some kind: graph, task, bot, pool, profile."""
 
     def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:  # noqa: ARG001
-        from taskyard.cli import completing  # noqa: PLC0415
+        from taskyard.cli.commands import completion  # noqa: PLC0415
 
-        return completing.offer(kind, incomplete)
+        return completion.offer(kind, incomplete)
 
     return offer
 

@@ -1,5 +1,5 @@
-"""Durations as documents write them, for clients: the parser is that of the core."""
+"""Durations as people write them: the parser of the core, for programs that speak to a server."""
 
-from taskyard.core.graph import span_ms, span_text
+from taskyard.core.durations import span_ms, span_text
 
 __all__ = ["span_ms", "span_text"]

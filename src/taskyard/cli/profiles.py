@@ -1,0 +1,169 @@
+"""Profiles: which server a command is for, and the user's own file of servers with their tokens.
+
+`sdk/profiles.py` reads the files; this module reports what is odd in them on stderr, and writes the user's file. The
+file holds secrets, so only its owner may read it.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from taskyard.cli.output import print_error
+from taskyard.private_files import FILE_MODE, make_folder
+from taskyard.sdk import profiles
+from taskyard.sdk.errors import Unset
+from taskyard.sdk.profiles import (
+    DEFAULT_URL,
+    KEYS,
+    PROFILE_KEYS,
+    PROJECT_FILE,
+    PROJECT_KEYS,
+    Profile,
+    ProfileFile,
+    ResolvedServer,
+    Target,
+    data_folder,
+    path,
+)
+
+__all__ = [
+    "DEFAULT_URL",
+    "KEYS",
+    "NAME",
+    "PROFILE_KEYS",
+    "PROJECT_FILE",
+    "PROJECT_KEYS",
+    "VARIABLES",
+    "CannotEdit",
+    "Profile",
+    "Target",
+    "data_folder",
+    "find",
+    "look",
+    "path",
+    "project_file",
+    "read",
+    "remove",
+    "save",
+    "use",
+    "write_secret",
+]
+
+#: What a profile may be called: it needs no quotes anywhere.
+NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+#: The variables of the environment that commands read, with their meaning; the page of commands lists them from here.
+VARIABLES: Final[Mapping[str, str]] = {
+    "TASKYARD_URL": "the server's address",
+    "TASKYARD_TOKEN": "the token; nobody else can see it, unlike one on a command line",
+    "TASKYARD_PROFILE": "the name of one of your profiles; `TASKYARD_URL` wins over its address",
+    "TASKYARD_CA_FILE": "a file with the certificate of the authority that signed the server's",
+    "NO_COLOR": "if not empty: no colours and no drawing, only plain lines",
+    "FORCE_COLOR": "if neither empty nor 0: colours on a pipe, too; `NO_COLOR` wins over it",
+    "TERM": "`dumb` is a terminal without colours and drawing",
+    "COLUMNS": "how wide tables are on a terminal, unless it says so itself",
+    "PGHOST": "PostgreSQL's own: `taskyard doctor` asks the database that it names; see also the next three",
+    "PGHOSTADDR": "the same by address",
+    "PGSERVICE": "the same by the name of a service",
+    "PGDATABASE": "the same by the name of a database",
+    "XDG_CONFIG_HOME": "where `taskyard/config.toml` is; `~/.config` unless told",
+    "XDG_DATA_HOME": "where `taskyard up` and bots keep things, in `taskyard`; `~/.local/share` unless told",
+}
+
+
+class CannotEdit(Exception):
+    """The user's file cannot be changed; the text says why."""
+
+
+def find(url: str | None, token: str | None, profile: str | None = None, ca_file: str | None = None) -> Target:
+    """Find the server for a command, given its flags; raise `click.UsageError` if there is none."""
+    try:
+        return profiles.resolve(url, token, profile, ca_file, print_error)
+    except Unset as fault:
+        raise click.UsageError(str(fault)) from fault
+
+
+def look(
+    url: str | None = None, token: str | None = None, profile: str | None = None, ca_file: str | None = None
+) -> ResolvedServer:
+    """Find the server for a command, with the source of each setting."""
+    try:
+        return profiles.resolve_with_sources(url, token, profile, ca_file, print_error)
+    except Unset as fault:
+        raise click.UsageError(str(fault)) from fault
+
+
+def project_file() -> Path | None:
+    """Find the project file, here or above."""
+    return profiles.project_file(print_error)
+
+
+def read() -> ProfileFile:
+    """Read the user's file; a missing or unreadable file is empty."""
+    return profiles.read_profiles(print_error)
+
+
+def save(profile: Profile, *, use: bool) -> None:
+    """Add a profile, or replace the one of the same name; `use` makes it the default."""
+    content = _load()
+    values = {
+        "by": "up" if profile.by_up else None,
+        "url": profile.url,
+        "token": profile.token,
+        "ca_file": profile.ca_file,
+    }
+    known = {key: value for key, value in values.items() if value is not None}
+    content.setdefault("profiles", {})[profile.name] = known
+    if use:
+        content = {"profile": profile.name} | content | {"profile": profile.name}
+    _write(content)
+
+
+def use(name: str) -> None:
+    """Make a profile the default."""
+    _write({"profile": name} | _load() | {"profile": name})
+
+
+def remove(name: str) -> None:
+    """Remove a profile; if it was the default, there is none."""
+    content = _load()
+    content.get("profiles", {}).pop(name, None)
+    if content.get("profile") == name:
+        del content["profile"]
+    _write(content)
+
+
+def write_secret(file: Path, text: str) -> None:
+    """Write a file that only its owner may read, whole or not at all."""
+    if not file.parent.exists():
+        make_folder(file.parent)
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    with suppress(FileNotFoundError):
+        draft.unlink()
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w", encoding="utf-8") as out:
+        os.fchmod(out.fileno(), FILE_MODE)  # whatever the umask took away
+        out.write(text)
+    draft.replace(file)
+
+
+def _load() -> dict[str, Any]:
+    """Read the whole file, with the keys that we do not know; one that is not TOML is not overwritten."""
+    import tomllib  # noqa: PLC0415 - few commands change the file
+
+    try:
+        return tomllib.loads(path().read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as fault:
+        raise CannotEdit(f"cannot change {path()}: {fault}; edit it by hand") from fault
+
+
+def _write(content: dict[str, Any]) -> None:
+    import tomli_w  # noqa: PLC0415
+
+    write_secret(path(), tomli_w.dumps(content))
