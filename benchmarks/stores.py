@@ -17,7 +17,7 @@ from taskyard.core.states import Signal
 from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.writer import Command, Writer, carry_out
+from taskyard.engine.writer import Command, Writer, execute_commands
 from taskyard.lifecycle.commands import Hello, Lease, Poll, Renewal, Report
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
@@ -61,8 +61,8 @@ def running(store: Store, clock: Clock | None = None, *, events: bool = True, ti
     try:
         yield engine
     finally:
-        engine.ticker.stop()
-        engine.loop.stop()
+        engine.background.stop()
+        engine.writer_thread.stop()
 
 
 class Yard:
@@ -89,7 +89,7 @@ class Yard:
 
     def do(self, commands: Sequence[Command]) -> list[object]:
         """Carry out commands in one transaction."""
-        return self.writer.run(lambda transaction: carry_out(transaction, commands), Boundary.BATCH)
+        return self.writer.run(lambda transaction: execute_commands(transaction, commands), Boundary.BATCH)
 
     def hello(self, count: int, **dimensions: str | tuple[str, ...]) -> list[str]:
         """Have bots say hello; give their names."""

@@ -33,8 +33,7 @@ from taskyard.core.graph import model as graph_limits
 from taskyard.core.states import ARROWS, Outcome, Signal, State, effects, step
 from taskyard.engine import validate, writer
 from taskyard.engine.engine import Engine
-from taskyard.engine.submit import BESIDE as BESIDE_NOT_YET
-from taskyard.engine.submit import KINDS as KINDS_NOT_YET
+from taskyard.engine.submit import UNSUPPORTED_FIELDS, UNSUPPORTED_KINDS
 from taskyard.server import auth, bot_api, connections, errors, requests, responses, serve, settings, tokens
 from taskyard.server.metrics import ServerMetrics
 from taskyard.server.routes import access, health, output
@@ -297,8 +296,8 @@ def _field_table(level: str, table: Iterable[Field]) -> str:
 
 def _not_yet(level: str, field: Field) -> str:
     """Say that a field is refused, because nobody does yet what it asks for."""
-    unserved = {"task": frozenset({"idempotent"}), "payload": KINDS_NOT_YET | BESIDE_NOT_YET}
-    return " **Not supported yet:** refused." if field.name in unserved.get(level, frozenset()) else ""
+    unsupported_faults = {"task": frozenset({"idempotent"}), "payload": UNSUPPORTED_KINDS | UNSUPPORTED_FIELDS}
+    return " **Not supported yet:** refused." if field.name in unsupported_faults.get(level, frozenset()) else ""
 
 
 def _default(value: object) -> str:

@@ -251,7 +251,7 @@ def _tell_ready(engine: "Engine", wish: "ServeSpec", url: str, ready: "Callable[
     """Say that a server is there; if nobody has a token yet, make one, which is kept and told before it is stored."""
     from taskyard.server import settings  # noqa: PLC0415
 
-    engine.open_doors()
+    engine.mark_serving()
 
     def show(first: str | None) -> None:
         if wish.admin_token is not None:

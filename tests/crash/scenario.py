@@ -80,7 +80,7 @@ class Player:
     def settle(self) -> None:
         """Give the ticker its turns."""
         for _ in range(TURNS_MAX if self.journal.is_live else 0):
-            if not self.engine.ticker.turn():
+            if not self.engine.background.run_once():
                 return
         assert not self.journal.is_live, "the ticker is never done"
 
@@ -173,12 +173,12 @@ class Player:
 
     @contextmanager
     def _leaving(self) -> Iterator[None]:
-        for pages in (self.engine._submitting._pages, self.engine._extending._pages):
+        for pages in (self.engine._submission._pages, self.engine._extension._pages):
             pages._rows = _first_page(pages._rows)  # type: ignore[method-assign]
         try:
             yield
         finally:
-            for pages in (self.engine._submitting._pages, self.engine._extending._pages):
+            for pages in (self.engine._submission._pages, self.engine._extension._pages):
                 pages.__dict__.pop("_rows", None)
 
 

@@ -23,8 +23,8 @@ class Bed(Crossing):
         super().__init__(store)
         self._place = place
 
-    def pass_by(self, name: str, arrive: Callable[[], object] = bool) -> None:
-        super().pass_by(name, arrive)
+    def count_pass(self, name: str, arrive: Callable[[], object] = bool) -> None:
+        super().count_pass(name, arrive)
         if name == self._place and self.passed[name] == PASSAGES[name]:
             arrive()
             # All threads are stopped, and this one before it does anything else.
@@ -34,7 +34,7 @@ class Bed(Crossing):
 def main(url: str, place: str) -> None:
     """Pass, and say what came of it."""
     engine = Engine(Bed(open_store(url), place))
-    engine.loop.start()
+    engine.writer_thread.start()
     passed = engine.schedule()
     sys.stdout.write(f"{passed.ran} {passed.admitted} {passed.epoch}\n")
     engine.stop()

@@ -75,7 +75,7 @@ def survivor(url: str, path: Path) -> Iterator[Engine]:
     """Come after a victim, and play the day to its end."""
     clock = DayClock()
     engine = Engine.open(url, clock)
-    engine.loop.start()
+    engine.writer_thread.start()
     try:
         player = Player(engine, clock, path)
         clock.later(AWAY_MS)

@@ -59,7 +59,7 @@ def test_a_file_that_is_opened_again_has_nobody_at_a_pass(tmp_path: Path) -> Non
         repo.admission.take_lock(7, "dead, 1", clock.later(LOCK_MS))
     dead.stop()
     engine = Engine.open(url, clock)
-    engine.loop.start()
+    engine.writer_thread.start()
     try:
         assert engine.schedule().epoch == 8
     finally:

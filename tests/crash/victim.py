@@ -26,7 +26,7 @@ def live(url: str, journal: str, wish: str) -> None:
     arm(wish)
     clock = DayClock()
     engine = Engine.open(url, clock)
-    engine.loop.start()  # the ticker is given its turns, so that each kill is where it was before
+    engine.writer_thread.start()  # the ticker is given its turns, so that each kill is where it was before
     play(Player(engine, clock, Path(journal)))
     engine.stop()
 

@@ -104,7 +104,7 @@ class Rig:
         self.clock = FakeClock()
         self.store = Troubled(open_store(url))
         self.engine = Engine(self.store, self.clock, events=events, ticks=ticks, lease_ms=lease_ms)
-        self.engine.loop.start()
+        self.engine.writer_thread.start()
         self._polls = count(1)
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class Rig:
             entered.set()
             assert left.wait(SOON_S)
 
-        holding = self.engine.loop._put(_held(act))
+        holding = self.engine.writer_thread._put(_held(act))
         assert entered.wait(SOON_S)
         try:
             yield
@@ -146,7 +146,7 @@ class Rig:
     def settle(self) -> int:
         """Give the ticker turns until it has nothing to do; say how many it took."""
         for turns in range(TURNS_MAX):
-            if not self.engine.ticker.turn():
+            if not self.engine.background.run_once():
                 return turns
         raise AssertionError("the ticker is never done")
 
@@ -252,6 +252,6 @@ def spoil(url: str, text: str, id: int = 0) -> None:
 
 
 def _held(act: Callable[[Any], None]) -> Any:
-    from taskyard.engine.writer import _Work  # noqa: PLC0415 - only a test holds the writer up
+    from taskyard.engine.writer import _QueueItem  # noqa: PLC0415 - only a test holds the writer up
 
-    return _Work(act=act, boundary=Boundary.OTHER)
+    return _QueueItem(act=act, boundary=Boundary.OTHER)

@@ -5,7 +5,7 @@ import pytest
 from taskyard.core.ids import CHANCE_BITS
 from taskyard.core.states import Millis
 from taskyard.engine.clock import LEAD_MAX_MS, SystemClock
-from taskyard.engine.submit import Mint
+from taskyard.engine.submit import KeyGenerator
 from tests.engine.rig import START, FakeClock
 
 
@@ -110,14 +110,14 @@ def test_the_mint_makes_no_key_twice_even_if_the_time_stands_still() -> None:
         def chance(self) -> int:
             return 7
 
-    mint = Mint(Stopped())
-    minted = [mint.fresh(3) for _ in range(100)]
+    mint = KeyGenerator(Stopped())
+    minted = [mint.generate(3) for _ in range(100)]
     keys = [key for one in minted for key in (one.graph, *one.tasks)]
     assert len(set(keys)) == len(keys)
     assert all(one.tasks == sorted(one.tasks) for one in minted)
 
 
 def test_the_mint_makes_keys_for_a_graph_without_tasks_and_for_the_largest() -> None:
-    mint = Mint(FakeClock())
-    assert mint.fresh(0).tasks == []
-    assert len(set(mint.fresh(1_000_000).tasks)) == 1_000_000
+    mint = KeyGenerator(FakeClock())
+    assert mint.generate(0).tasks == []
+    assert len(set(mint.generate(1_000_000).tasks)) == 1_000_000

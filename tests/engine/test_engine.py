@@ -43,7 +43,7 @@ with Engine.open(sys.argv[1]) as engine:
     made = engine.submit(document)
     while engine.graph(f"{made.graph:016x}").behind:
         engine.clock.pause(5)
-    engine.ticker.stop()
+    engine.background.stop()
     print(engine.transact(lambda passage: set_pool(passage, "default", 3, False, "ann"), Boundary.OTHER), flush=True)
 """
 

@@ -118,7 +118,7 @@ def test_two_who_extend_at_once_both_do(rig: Rig) -> None:
     with rig.held_up():
         for thread in asking:
             thread.start()
-        soon(lambda: rig.engine.loop.waiting == 3)
+        soon(lambda: rig.engine.writer_thread.waiting == 3)
     for thread in asking:
         thread.join(SOON_S)
     assert answers == [Submitted(labels.graph)] * 3

@@ -229,11 +229,11 @@ def test_a_canceled_task_bears_nothing(file_rig: Rig) -> None:
 def test_two_servers_bear_it_once(postgres_url: str) -> None:
     with Rig(postgres_url) as one, Rig(postgres_url) as two:
         outer = one.submit(graph(outer=inside(graph(a=task()))))
-        found = [subgraphs.Bearing._waiting(rig.engine._bearing) for rig in (one, two)]
+        found = [subgraphs.SubgraphStarter._waiting(rig.engine._subgraphs) for rig in (one, two)]
         assert found[0] == found[1] != {}
         for rig, waiting in zip((one, two), found, strict=True):
             for id, (attempt, text, submitter) in waiting.items():
-                rig.engine._bearing._bear(id, attempt, text, submitter)
+                rig.engine._subgraphs._start(id, attempt, text, submitter)
         assert len(inner_of(one, outer["outer"])) == 1
         assert one.tasks(outer)["outer"].life.attempt == 1
 

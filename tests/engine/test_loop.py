@@ -21,7 +21,7 @@ def test_whoever_is_answered_finds_it_stored(rig: Rig) -> None:
     labels = rig.submit(graph(a=task()))
     rig.hello()
     seen: list[State] = []
-    asked = rig.engine.loop.put(rig.wish())
+    asked = rig.engine.writer_thread.put(rig.wish())
     asked.add_done_callback(lambda _: seen.append(rig.states(labels)["a"]))
     assert asked.result(SOON_S).leases[0].task == labels["a"]
     soon(lambda: bool(seen))
@@ -33,7 +33,7 @@ def test_commands_that_arrive_together_share_a_transaction(rig: Rig) -> None:
     rig.hello()
     before = rig.engine.commits
     with rig.held_up():
-        asked = [rig.engine.loop.put(rig.wish()) for _ in range(40)]
+        asked = [rig.engine.writer_thread.put(rig.wish()) for _ in range(40)]
     leases = [lease for each in asked for lease in each.result(SOON_S).leases]
     assert {lease.task for lease in leases} == set(labels.values())
     assert rig.engine.commits - before == 2  # the one that held them up, and theirs
@@ -45,7 +45,7 @@ def test_what_is_too_much_for_one_transaction_is_shared_out(rig: Rig, monkeypatc
     rig.hello()
     before = rig.engine.commits
     with rig.held_up():
-        asked = [rig.engine.loop.put(rig.wish(want=4)) for _ in range(8)]
+        asked = [rig.engine.writer_thread.put(rig.wish(want=4)) for _ in range(8)]
     assert sum(len(each.result(SOON_S).leases) for each in asked) == 32
     assert rig.engine.commits - before == 1 + 4  # two polls that touch five tasks each fit
 
@@ -55,7 +55,7 @@ def batches(rig: Rig, commands: int) -> list[int]:
     done: list[int] = []
     with rig.held_up():
         before = rig.engine.commits
-        asked = [rig.engine.loop.put(Goodbye("nobody", "s1")) for _ in range(commands)]
+        asked = [rig.engine.writer_thread.put(Goodbye("nobody", "s1")) for _ in range(commands)]
         for each in asked:
             each.add_done_callback(lambda _: done.append(rig.engine.commits - before - 1))
     for each in asked:
@@ -100,8 +100,8 @@ def test_a_bad_command_among_good_ones_is_refused_alone(rig: Rig) -> None:
     rig.hello()
     before = rig.engine.commits
     with rig.held_up():
-        good = [rig.engine.loop.put(rig.wish()) for _ in range(2)]
-        bad = rig.engine.loop.put(Poll("nobody", "s1", "p", want=1))
+        good = [rig.engine.writer_thread.put(rig.wish()) for _ in range(2)]
+        bad = rig.engine.writer_thread.put(Poll("nobody", "s1", "p", want=1))
     assert [len(each.result(SOON_S).leases) for each in good] == [1, 1]
     assert bad.result(SOON_S).code is Code.NOT_FOUND
     assert rig.engine.commits - before == 2
@@ -112,9 +112,9 @@ def test_a_bug_in_one_command_fails_that_one_alone(rig: Rig, caplog: pytest.LogC
     rig.hello()
     first, second, third = rig.claim(want=3)
     with rig.held_up():
-        good = rig.engine.loop.put(rig.wish(0, reports=(report(first),)))
-        bad = rig.engine.loop.put(rig.wish(0, reports=(report(second, result='"\ud800"'),)))
-        late = rig.engine.loop.put(rig.wish(0, reports=(report(third, Signal.FAIL),)))
+        good = rig.engine.writer_thread.put(rig.wish(0, reports=(report(first),)))
+        bad = rig.engine.writer_thread.put(rig.wish(0, reports=(report(second, result='"\ud800"'),)))
+        late = rig.engine.writer_thread.put(rig.wish(0, reports=(report(third, Signal.FAIL),)))
     assert good.result(SOON_S).reports == (Done(first.task, State.SUCCESSFUL),)
     assert late.result(SOON_S).reports == (Done(third.task, State.FAILED),)
     with pytest.raises(Failed) as failed:
@@ -143,7 +143,7 @@ def test_what_is_no_command_fails_before_the_writer_hears_of_it(file_rig: Rig) -
     file_rig.hello()
     labels = file_rig.submit(wide(1))
     with pytest.raises(TypeError):
-        file_rig.engine.loop.put(Poll("b1", "s1", "p", want=None))  # type: ignore[arg-type]
+        file_rig.engine.writer_thread.put(Poll("b1", "s1", "p", want=None))  # type: ignore[arg-type]
     assert [lease.task for lease in file_rig.claim()] == [labels["t0"]]
 
 
@@ -153,8 +153,8 @@ def test_text_that_postgresql_refuses_fails_alone(postgres_url: str) -> None:
         rig.hello()
         first, second = rig.claim(want=2)
         with rig.held_up():
-            bad = rig.engine.loop.put(rig.wish(0, reports=(report(first, result='"\0"'),)))
-            good = rig.engine.loop.put(rig.wish(0, reports=(report(second),)))
+            bad = rig.engine.writer_thread.put(rig.wish(0, reports=(report(first, result='"\0"'),)))
+            good = rig.engine.writer_thread.put(rig.wish(0, reports=(report(second),)))
         assert good.result(SOON_S).reports == (Done(second.task, State.SUCCESSFUL),)
         with pytest.raises(Failed):
             bad.result(SOON_S)
@@ -249,9 +249,9 @@ def test_whatever_goes_wrong_around_a_commit_the_answers_are_right(rig: Rig, sid
 def test_too_much_is_refused_at_the_door(file_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "QUEUE_MAX", 10)
     with file_rig.held_up():
-        accepted = [file_rig.engine.loop.put(Goodbye("nobody", "s1")) for _ in range(10)]
+        accepted = [file_rig.engine.writer_thread.put(Goodbye("nobody", "s1")) for _ in range(10)]
         with pytest.raises(Overloaded):
-            file_rig.engine.loop.put(Goodbye("nobody", "s1"))
+            file_rig.engine.writer_thread.put(Goodbye("nobody", "s1"))
     assert [each.result(SOON_S) for each in accepted] == [None] * 10
     file_rig.hello()
 
@@ -264,8 +264,8 @@ def test_polls_do_not_wait_behind_a_row_of_pages(file_rig: Rig) -> None:
         pages = [Thread(target=rig.engine.transact, args=(lambda _: order.append("page"),)) for _ in range(3)]
         for thread in pages:
             thread.start()
-        soon(lambda: rig.engine.loop.waiting == 3)
-        asked = rig.engine.loop.put(rig.wish())
+        soon(lambda: rig.engine.writer_thread.waiting == 3)
+        asked = rig.engine.writer_thread.put(rig.wish())
         asked.add_done_callback(lambda _: order.append("poll"))
     for thread in pages:
         thread.join(SOON_S)
@@ -277,7 +277,7 @@ def test_what_was_called_off_in_time_is_not_carried_out(file_rig: Rig) -> None:
     labels = file_rig.submit(graph(a=task()))
     file_rig.hello()
     with file_rig.held_up():
-        asked = file_rig.engine.loop.put(file_rig.wish())
+        asked = file_rig.engine.writer_thread.put(file_rig.wish())
         assert asked.cancel()
     file_rig.hello()
     assert file_rig.states(labels) == {"a": State.WAITING}
@@ -288,12 +288,12 @@ def test_a_stop_answers_what_was_accepted_and_takes_nothing_more(sqlite_url: str
     labels = rig.submit(wide(5))
     rig.hello()
     with rig.held_up():
-        asked = [rig.engine.loop.put(rig.wish()) for _ in range(5)]
-        stopping = Thread(target=rig.engine.loop.stop)
+        asked = [rig.engine.writer_thread.put(rig.wish()) for _ in range(5)]
+        stopping = Thread(target=rig.engine.writer_thread.stop)
         stopping.start()
-        soon(lambda: rig.engine.loop._closed)
+        soon(lambda: rig.engine.writer_thread._closed)
         with pytest.raises(Unavailable):
-            rig.engine.loop.put(rig.wish())
+            rig.engine.writer_thread.put(rig.wish())
     stopping.join(SOON_S)
     answers = [each.result(SOON_S) for each in asked]
     assert all(isinstance(one, PollOutcome) for one in answers)
@@ -306,11 +306,11 @@ def test_what_takes_too_long_to_stop_is_told_so(sqlite_url: str, monkeypatch: py
     monkeypatch.setattr(loops, "STOP_MAX_S", 0)
     rig = Rig(sqlite_url)
     with rig.held_up():
-        asked = rig.engine.loop.put(Goodbye("nobody", "s1"))
-        assert not rig.engine.loop.stop()
+        asked = rig.engine.writer_thread.put(Goodbye("nobody", "s1"))
+        assert not rig.engine.writer_thread.stop()
     with pytest.raises(Unavailable):
         asked.result(SOON_S)
-    rig.engine.loop._thread.join(SOON_S)
+    rig.engine.writer_thread._thread.join(SOON_S)
     rig.close()
 
 

@@ -175,7 +175,7 @@ def test_heavy_graphs_do_not_share_a_transaction(rig: Rig, monkeypatch: pytest.M
         with ThreadPoolExecutor(3) as people:
             with rig.held_up():
                 asked = [people.submit(rig.engine.submit, document) for _ in range(3)]
-                soon(lambda: rig.engine.loop.waiting == 3)
+                soon(lambda: rig.engine.writer_thread.waiting == 3)
             assert all(isinstance(one.result(SOON_S), Submitted) for one in asked)
         assert rig.engine.commits - before == 1 + commits
     rig.settle()

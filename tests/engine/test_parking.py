@@ -16,7 +16,7 @@ from tests.engine.rig import SOON_S, Rig, graph, noop, report, soon, task, wide
 def wait(rig: Rig, bot: str = "b1", want: int = 1, poll: str = "w1") -> Future[Any]:
     """Send a poll that waits, and see it parked or answered."""
     asked = rig.engine.ask(Poll, Poll(bot, "s1", poll, want=want, wait_ms=20_000))
-    soon(lambda: asked.done() or rig.engine._writer.parking.holds(Poll(bot, "s1", poll)))
+    soon(lambda: asked.done() or rig.engine._writer.parked_polls.holds(Poll(bot, "s1", poll)))
     return asked
 
 
@@ -158,7 +158,7 @@ def test_a_sweep_serves_those_who_wait_with_what_another_server_made_ready(rig: 
     rig.settle()
     asked = wait(rig)
     # As another server would: the task is lost and waits again, and no transaction of ours has put it there.
-    parking = rig.engine._writer.parking
+    parking = rig.engine._writer.parked_polls
     parked, parking._parked = parking._parked, {}
     rig.end(lease, Signal.LOSE)
     parking._parked = parked
@@ -174,7 +174,7 @@ def test_whoever_waits_is_answered_when_the_engine_stops(rig: Rig, waiting: int)
     for bot in bots:
         rig.hello(bot)
     asked = [wait(rig, bot) for bot in bots]
-    rig.engine.loop.stop()
+    rig.engine.writer_thread.stop()
     assert [got(one) for one in asked] == [EMPTY] * waiting
 
 
@@ -208,7 +208,7 @@ def test_who_hears_of_an_end_is_given_nothing_by_the_same_transaction(rig: Rig) 
     with rig.held_up():
         ending = rig.engine.ask(Cancel, Cancel(task=labels["a"]))
         submitting = ThreadPoolExecutor(1).submit(rig.submit, graph(b=task()))
-        soon(lambda: rig.engine.loop.waiting == 2)
+        soon(lambda: rig.engine.writer_thread.waiting == 2)
     assert ending.result(SOON_S) is not None
     fresh = submitting.result(SOON_S)
     assert [one.task for one in got(asked).stops] == [labels["a"]]

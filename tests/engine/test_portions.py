@@ -45,7 +45,7 @@ def expired(rig: Rig, labels: Labels) -> set[str]:
 
 def test_more_spoiled_rows_than_a_page_holds_are_passed_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "ROWS_MAX", 3)
-    monkeypatch.setattr(background, "TRIED_AGAIN_MAX", 2)
+    monkeypatch.setattr(background, "RETRIED_MAX", 2)
     labels = rig.submit(graph(**{f"t{number}": task(expires=f"{60 + number}s") for number in range(12)}))
     rig.settle()
     break_it, mend_it = SPOILED["rules"]

@@ -264,7 +264,7 @@ def test_a_large_graph_is_taken_over_page_by_page_and_nothing_of_it_runs(rig: Ri
     new = renewed(rig, old, "a9")
     seen = set[str]()
     for _ in range(100):
-        moved = rig.engine.ticker.turn()
+        moved = rig.engine.background.run_once()
         seen |= {label for label, task in rig.tasks(new).items() if task.life.attempt}
         assert rig.engine.doctor() == []
         if not moved:

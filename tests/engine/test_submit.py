@@ -55,7 +55,7 @@ def test_what_nobody_runs_yet_is_refused_with_whatever_else_is_wrong(rig: Rig) -
         "files.task.payload.secrets",
         "same.task.idempotent",
     ]
-    expected = [(f"tasks.{place}", submit.NOT_YET) for place in places]
+    expected = [(f"tasks.{place}", submit.UNSUPPORTED) for place in places]
     assert faults_of(rig.engine.submit(graph(**nodes))) == expected
     typo = [("tasks.late.requires[0]", 'unknown label "asc"; did you mean "ask"?')]
     assert faults_of(rig.engine.submit(graph(**nodes, late=task("asc")))) == [*typo, *expected]
@@ -66,7 +66,7 @@ def test_what_nobody_runs_yet_is_refused_with_whatever_else_is_wrong(rig: Rig) -
 
 def test_what_nobody_runs_yet_is_found_in_a_matrix(rig: Rig) -> None:
     play = {"matrix": {"os": ["a", "b"]}, "task": {"payload": {"ansible": {"playbook": {"$matrix": "os"}}}}}
-    assert faults_of(rig.engine.submit(graph(play=play))) == [("tasks.play.task.payload.ansible", submit.NOT_YET)]
+    assert faults_of(rig.engine.submit(graph(play=play))) == [("tasks.play.task.payload.ansible", submit.UNSUPPORTED)]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_key_that_is_used_twice_in_one_batch_makes_one_graph(rig: Rig) -> None
     with rig.held_up():
         for thread in asking:
             thread.start()
-        soon(lambda: rig.engine.loop.waiting == 2)
+        soon(lambda: rig.engine.writer_thread.waiting == 2)
     for thread in asking:
         thread.join(SOON_S)
     assert {type(one) for one in answers} == {Submitted}
@@ -195,7 +195,7 @@ def test_keys_that_are_in_use_are_minted_anew(rig: Rig, chance: int, tasks: int)
     """Another engine may have minted the same: of a graph, or of tasks alone."""
     rig.clock.chances = iter([0, chance, chance, 50_000])
     first = rig.submit(wide(LARGE + 5))
-    rig.engine._submitting._mint._newest = None
+    rig.engine._submission._keys._newest = None
     rig.clock.later(-1)
     second = rig.submit(wide(tasks))
     assert len(second) == tasks

@@ -6,7 +6,7 @@ from taskyard.core.admission.rules import STAKE_AFTER_MS
 from taskyard.core.fleet import SWEEP_MS
 from taskyard.core.states import GraphState, Reason, Signal, State
 from taskyard.engine import background
-from taskyard.engine.background import ANSWERS_KEPT_MS, Chore
+from taskyard.engine.background import ANSWERS_STORED_MS, Job
 from taskyard.lifecycle.admission.scheduler import AGING_MS
 from taskyard.lifecycle.commands import Cancel, Done, Lease, Poll, Renewal, Renewed
 from taskyard.lifecycle.failure_handlers import PROPAGATE
@@ -151,7 +151,7 @@ def test_old_answers_are_forgotten_but_not_what_a_key_has_made(rig: Rig) -> None
     wish = Cancel(graph=made.graph, actor="ann", key="end it")
     first = rig.engine.cancel(wish)
     rig.settle()
-    rig.clock.later(ANSWERS_KEPT_MS - SWEEP_MS)
+    rig.clock.later(ANSWERS_STORED_MS - SWEEP_MS)
     rig.settle()
     assert rig.engine.cancel(wish) == first
     rig.clock.later(2 * SWEEP_MS)
@@ -168,7 +168,7 @@ def test_a_flood_of_old_answers_is_forgotten_in_pages_and_over_several_sweeps(
     keys = [f"k{number:02}" for number in range(65)]
     rows = [(key, "", "", rig.clock.now()) for key in keys]
     rig.engine.transact(lambda transaction: transaction.repo.events.add_answers(rows))
-    rig.clock.later(ANSWERS_KEPT_MS + 1)
+    rig.clock.later(ANSWERS_STORED_MS + 1)
     for left in (35, 5, 0):
         rig.settle()
         with rig.store.read() as repo:
@@ -204,7 +204,7 @@ def test_wherever_in_a_turn_the_database_returns_every_lease_is_spared(rig: Rig)
         rig.clock.later(OUTAGE_MS)
         rig.store.before = [StoreUnavailable("away")] * failing
         while rig.store.before:
-            rig.engine.ticker.turn()
+            rig.engine.background.run_once()
         rig.settle()
         assert rig.states(labels) == {"a": State.RUNNING}
         assert isinstance(renew(rig, lease), Renewed)
@@ -215,9 +215,9 @@ def test_one_that_is_frozen_between_its_beat_and_its_look_at_the_leases_loses_no
     rig.settle()
     labels = rig.submit(graph(a=task(retries=0)))
     (lease,) = rig.claim()
-    doing = rig.engine.ticker._chores
+    doing = rig.engine.background._jobs
     doing.beat()
     rig.clock.later(10 * 60_000)
-    assert doing.do(Chore.LAPSE)
+    assert doing.do(Job.TIMEOUTS)
     assert rig.states(labels) == {"a": State.RUNNING}
     assert isinstance(renew(rig, lease), Renewed)

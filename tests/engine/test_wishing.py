@@ -61,7 +61,7 @@ def test_a_far_wish_can_be_awaited(rig: Rig) -> None:
 
 
 def test_a_graph_that_is_extended_meanwhile_is_looked_at_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    labels, find = star(rig), rig.engine.wishing._find
+    labels, find = star(rig), rig.engine.wide_commands._find
     times = iter([1])
 
     def find_before_an_extension(command: Cancel | Rerun) -> SelectedPages:
@@ -70,14 +70,14 @@ def test_a_graph_that_is_extended_meanwhile_is_looked_at_again(rig: Rig, monkeyp
             rig.engine.extend(labels.text, graph(new=task("t0")))
         return found
 
-    monkeypatch.setattr(rig.engine.wishing, "_find", find_before_an_extension)
+    monkeypatch.setattr(rig.engine.wide_commands, "_find", find_before_an_extension)
     rig.engine.cancel(Cancel(labels["hub"], subtree=True))
     rig.settle()
     assert rig.states(rig.labels(labels.graph))["new"] is State.CANCELED
 
 
 def test_a_graph_that_is_extended_all_the_time_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    labels, find = star(rig), rig.engine.wishing._find
+    labels, find = star(rig), rig.engine.wide_commands._find
     numbers = iter(range(TRIES_MAX))
 
     def find_before_an_extension(command: Cancel | Rerun) -> SelectedPages:
@@ -85,7 +85,7 @@ def test_a_graph_that_is_extended_all_the_time_is_given_up(rig: Rig, monkeypatch
         rig.engine.extend(labels.text, graph(**{f"new{next(numbers)}": task("t0")}))
         return found
 
-    monkeypatch.setattr(rig.engine.wishing, "_find", find_before_an_extension)
+    monkeypatch.setattr(rig.engine.wide_commands, "_find", find_before_an_extension)
     with pytest.raises(Unavailable, match="extended"):
         rig.engine.cancel(Cancel(labels["hub"], subtree=True))
     assert among(rig.states(labels)) == {"unscheduled", "waiting"}
@@ -95,7 +95,7 @@ def test_wishes_about_many_tasks_do_not_share_a_transaction_with_too_many_others
     graphs = [rig.submit(graph(a=task(), b=task("a"))) for _ in range(6)]
     with rig.held_up():
         before = rig.engine.commits
-        asked = [rig.engine.loop.put(Cancel(labels["a"], subtree=True)) for labels in graphs]
+        asked = [rig.engine.writer_thread.put(Cancel(labels["a"], subtree=True)) for labels in graphs]
     assert [one.result(SOON_S).moved for one in asked] == [2] * 6
     assert rig.engine.commits - before == 1 + 3  # of the one that held the writer up; then two thousand tasks at most
     assert weight(Cancel(task=7)) == weight(Rerun(task=7)) == 1

@@ -111,7 +111,7 @@ def test_when_much_waits_for_the_writer_wishes_are_put_off_and_looks_and_bots_ar
 
 def until_waiting(server: RunningServer, wanted: int) -> None:
     """Wait until so much waits for the writer; what the server does by itself counts, too."""
-    until(server, lambda: server.engine.loop.waiting >= wanted)
+    until(server, lambda: server.engine.writer_thread.waiting >= wanted)
 
 
 def until_inside(server: RunningServer, wanted: int) -> None:

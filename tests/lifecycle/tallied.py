@@ -65,11 +65,11 @@ class _Counting:
         self._asked = asked
 
     def __getattr__(self, way: str) -> Callable[..., Any]:
-        carry_out: Callable[..., Any] = getattr(self._session, way)
+        execute_commands: Callable[..., Any] = getattr(self._session, way)
 
         def counting(name: str, *said: Any) -> Any:
             self._asked.append(name)
-            found = carry_out(name, *said)
+            found = execute_commands(name, *said)
             if way == "prefetch":
                 return found  # it is counted when it is asked for
             self._counts[name] += max(0, found) if way == "execute" else len(found if way == "fetch" else said[0])

@@ -11,7 +11,7 @@ from taskyard.cli.exit_codes import Exit
 from taskyard.cli.main import COMMANDS
 from taskyard.core import states
 from taskyard.core.graph import validate
-from taskyard.engine.submit import unserved
+from taskyard.engine.submit import unsupported_faults
 from taskyard.wire.documents import read_document
 from tests.project.tree import DOCS, ROOT, files, name
 
@@ -90,7 +90,7 @@ def test_every_graph_in_the_docs_is_valid_and_can_be_run() -> None:
         document = read_document(whole.encode(), "example.yaml")
         found = validate(document)
         assert found.faults == (), example
-        assert unserved(document, found.graph) == (), example
+        assert unsupported_faults(document, found.graph) == (), example
 
 
 def test_every_python_example_in_the_docs_runs() -> None:

@@ -95,10 +95,10 @@ class Crossing:
         try:
             with self._store.write() as repo:
                 session: Any = repo.tasks._session
-                yield Repo(cast("Session", _Halting(session, self.pass_by)))
+                yield Repo(cast("Session", _Halting(session, self.count_pass)))
                 # Whoever halts here has written everything, also what could have travelled with the commit.
                 getattr(session, "settle", bool)()
-                self.pass_by(COMMIT)
+                self.count_pass(COMMIT)
         except TransactionConflict:
             self.lost += 1
             raise
@@ -112,7 +112,7 @@ class Crossing:
     def close(self) -> None:
         self._store.close()
 
-    def pass_by(self, name: str, arrive: Callable[[], object] = bool) -> None:
+    def count_pass(self, name: str, arrive: Callable[[], object] = bool) -> None:
         self.passed[name] += 1
         waiting = self.halts.get(name)
         halt = waiting.pop(0) if waiting else None
@@ -124,18 +124,18 @@ class Crossing:
 class _Halting:
     """A session that says where it is before each statement, whichever way that is carried out."""
 
-    def __init__(self, session: Session, pass_by: Callable[[str, Callable[[], object]], None]) -> None:
+    def __init__(self, session: Session, count_pass: Callable[[str, Callable[[], object]], None]) -> None:
         self._session = session
-        self._pass_by = pass_by
+        self._pass_by = count_pass
         # Whoever halts has written everything before, also what was only sent ahead.
         self._arrive: Callable[[], object] = getattr(session, "collect", bool)
 
     def __getattr__(self, way: str) -> Callable[..., Any]:
-        carry_out: Callable[..., Any] = getattr(self._session, way)
+        execute_commands: Callable[..., Any] = getattr(self._session, way)
 
         def halting(name: str, *said: object) -> Any:
             self._pass_by(name, self._arrive)
-            return carry_out(name, *said)
+            return execute_commands(name, *said)
 
         return halting
 
@@ -149,7 +149,7 @@ class Server:
         self.watch = watch
         self.store = Crossing(open_store(url))
         self.engine = Engine(self.store, watch)
-        self.engine.loop.start()
+        self.engine.writer_thread.start()
         self._threads = ThreadPoolExecutor(4, f"asking-{name}")
         self._polls = count(1)
 
@@ -231,7 +231,7 @@ class Server:
     def settle(self) -> None:
         """Give the ticker turns until it has nothing to do."""
         for _ in range(TURNS_MAX):
-            if not self.engine.ticker.turn():
+            if not self.engine.background.run_once():
                 return
         raise AssertionError("the ticker is never done")
 

@@ -27,7 +27,7 @@ class FrozenClockServer(RunningServer):
     def __init__(self, url: str) -> None:
         self.clock = FakeClock()
         self.engine = Engine(open_store(url), self.clock)
-        self.engine.loop.start()
+        self.engine.writer_thread.start()
         made = prepare(self.engine)
         assert made is not None
         self.admin = made
@@ -39,7 +39,7 @@ class FrozenClockServer(RunningServer):
     def settle(self) -> None:
         """Run background jobs until none is due."""
         for _ in range(TURNS_MAX):
-            if not self.engine.ticker.turn():
+            if not self.engine.background.run_once():
                 return
         raise AssertionError("the ticker is never done")
 

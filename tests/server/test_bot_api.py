@@ -64,7 +64,7 @@ def test_a_poll_that_waits_is_answered_before_the_server_stops(server: RunningSe
     answers: list[Any] = []
     waiting = threading.Thread(target=lambda: answers.append(poll(server, bot, want=1, poll="p1", wait_ms=20_000)))
     waiting.start()
-    soon(lambda: len(server.engine._writer.parking) == 1)
+    soon(lambda: len(server.engine._writer.parked_polls) == 1)
     server.http.stop()
     waiting.join(60)
     assert answers == [{}]

@@ -80,7 +80,7 @@ def test_a_poll_that_waits_with_a_revoked_token_is_given_nothing(server: Running
     said = {"bot": "b1", "session": "s1", "want": 1, "poll": "p1", "wait_ms": 20_000}
     waiting = threading.Thread(target=lambda: answers.append(server.ask("POST", "/api/v1/bot/poll", said, token=token)))
     waiting.start()
-    soon(lambda: len(server.engine._writer.parking) == 1)
+    soon(lambda: len(server.engine._writer.parked_polls) == 1)
     revoke(server, token)
     made = server.submit(graph(a=task()))
     waiting.join(60)

@@ -12,7 +12,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.states import Millis, On
 from taskyard.engine.clock import Clock
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.writer import Act, Answer, Loop, answer_of
+from taskyard.engine.writer import Act, Answer, WriterThread, answer_of
 from taskyard.lifecycle import queues
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.continuations import drop_stale_loads
@@ -60,9 +60,9 @@ class Transact(Protocol):
 class Pages:
     """Loads graphs and extensions in pages."""
 
-    def __init__(self, loop: Loop, clock: Clock) -> None:
-        self._loop = loop
-        self._transact = loop.transact
+    def __init__(self, writer_thread: WriterThread, clock: Clock) -> None:
+        self._writer_thread = writer_thread
+        self._transact = writer_thread.transact
         self._clock = clock
 
     def load(self, named: KeyedSubmission) -> Submitted | Refusal | None:
@@ -124,7 +124,7 @@ class Pages:
         for act in acts:
             if written is not None and not answer_of(written):
                 return False
-            written = self._loop.begin(act, Boundary.LOAD_PAGE)
+            written = self._writer_thread.begin(act, Boundary.LOAD_PAGE)
         return written is None or bool(answer_of(written))
 
     def _rows(self, one: NewGraph | Extension, begun: LoadStarted) -> Iterator[Rows]:

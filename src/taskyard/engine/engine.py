@@ -17,18 +17,18 @@ from taskyard.core.fleet import LEASE_MAX_MS, LEASE_MIN_MS, LEASE_MS
 from taskyard.core.ids import Key
 from taskyard.core.structs import struct_replace
 from taskyard.engine import validate
-from taskyard.engine.background import Chores, Ticker
+from taskyard.engine.background import BackgroundJobs, BackgroundThread
 from taskyard.engine.bulk_load import Pages
 from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.errors import Unavailable, outages
-from taskyard.engine.extend import Extending
+from taskyard.engine.extend import GraphExtension
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.file_lock import Custody
-from taskyard.engine.rerun_graph import Renewing
-from taskyard.engine.subgraphs import Bearing
-from taskyard.engine.submit import Mint, Submitting, still_for
-from taskyard.engine.wide_commands import Wished, Wishing
-from taskyard.engine.writer import Act, Command, Loop, Writer, answer_of
+from taskyard.engine.file_lock import FileLock
+from taskyard.engine.rerun_graph import GraphRerun
+from taskyard.engine.subgraphs import SubgraphStarter
+from taskyard.engine.submit import GraphSubmission, KeyGenerator, gc_paused_for
+from taskyard.engine.wide_commands import CommandOutcome, WideCommands
+from taskyard.engine.writer import Act, Command, Writer, WriterThread, answer_of
 from taskyard.lifecycle import selection
 from taskyard.lifecycle.admission import pools
 from taskyard.lifecycle.admission.scheduler import Admission, PassOutcome
@@ -94,20 +94,22 @@ class Engine:
         #: Are told, by the thread that writes, which graphs came into another state or to rest. A hint: another server
         #: may have done it, and then nobody is told.
         self.listeners: list[Callable[[Collection[int]], None]] = []
-        self._custody: Custody | None = None
-        self._writer = Writer(store, self.clock, self._hear, lease_ms, ServerIdentity(name, self.clock.now()))
-        self.loop = Loop(self._writer)
-        mint, pages = Mint(self.clock), Pages(self.loop, self.clock)
-        self._submitting = Submitting(self.loop, store, self.clock, mint, pages, scheduler_id)
-        self._extending = Extending(self.loop, store, self.clock, mint, pages)
-        self._renewing = Renewing(store, self.clock, mint, self._submitting)
-        self.wishing = Wishing(self.loop, store)
+        self._file_lock: FileLock | None = None
+        self._writer = Writer(store, self.clock, self._after_commit, lease_ms, ServerIdentity(name, self.clock.now()))
+        self.writer_thread = WriterThread(self._writer)
+        keys, pages = KeyGenerator(self.clock), Pages(self.writer_thread, self.clock)
+        self._submission = GraphSubmission(self.writer_thread, store, self.clock, keys, pages, scheduler_id)
+        self._extension = GraphExtension(self.writer_thread, store, self.clock, keys, pages)
+        self._rerun = GraphRerun(store, self.clock, keys, self._submission)
+        self.wide_commands = WideCommands(self.writer_thread, store)
         word = self.clock.word()
         self._server_lock = open_server_lock(store.url, word)
         self._admission = Admission(self._write_pass, store.read, self.clock.now, word, server_lock=self._server_lock)
-        self._bearing = Bearing(self._submitting, store, self.transact)
-        chores = Chores(self.transact, store, self.clock, self._admission, self._writer.parking, self._bearing)
-        self.ticker = Ticker(chores, self.clock, events, ticks)
+        self._subgraphs = SubgraphStarter(self._submission, store, self.transact)
+        jobs = BackgroundJobs(
+            self.transact, store, self.clock, self._admission, self._writer.parked_polls, self._subgraphs
+        )
+        self.background = BackgroundThread(jobs, self.clock, events, ticks)
 
     @classmethod
     def open(
@@ -125,17 +127,17 @@ class Engine:
         """
         from taskyard.store.migrate import upgrade  # noqa: PLC0415 - who does not migrate does not pay for it
 
-        custody = Custody(url)
+        file_lock = FileLock(url)
         try:
             upgrade(url)
             store = open_store(url)
-            if custody.is_sole:
+            if file_lock.is_exclusive:
                 _clear_pass_lock(store)
             engine = cls(store, clock, scheduler_id=scheduler_id, lease_ms=lease_ms, name=name)
         except BaseException:
-            custody.leave()
+            file_lock.leave()
             raise
-        engine._custody = custody
+        engine._file_lock = file_lock
         return engine
 
     # Its life.
@@ -143,21 +145,21 @@ class Engine:
     def start(self) -> None:
         """Begin to answer, and to do what has to be done."""
         sys.setswitchinterval(SWITCH_S)
-        self.loop.start()
-        self.ticker.start()
+        self.writer_thread.start()
+        self.background.start()
 
     def stop(self) -> None:
         """Answer what was accepted, and end. A writer that is late keeps the database as long as it lives."""
-        self._bearing.stop()
-        self.ticker.stop()
+        self._subgraphs.stop()
+        self.background.stop()
         if self._server_lock is not None:
             self._server_lock.close()
-        if self.loop.stop():
+        if self.writer_thread.stop():
             self.store.close()
-            if self._custody is not None:
-                self._custody.leave()
+            if self._file_lock is not None:
+                self._file_lock.leave()
 
-    def open_doors(self) -> None:
+    def mark_serving(self) -> None:
         """Count from now on as up: only from here on could bots renew or report again."""
         self._writer.server = struct_replace(self._writer.server, began_ms=self.clock.now())
 
@@ -190,8 +192,8 @@ class Engine:
         refusal = validate.check_submission(graph_id, key, actor, submitter)
         if refusal is not None:
             return refusal
-        with outages(), still_for(document):
-            return self._submitting.submit(document, graph_id, key, Submitter(actor, submitter or actor, may))
+        with outages(), gc_paused_for(document):
+            return self._submission.submit(document, graph_id, key, Submitter(actor, submitter or actor, may))
 
     def extend(
         self,
@@ -207,18 +209,18 @@ class Engine:
         refusal = validate.check_request(graph_id=graph_id, key=key, actor=actor, submitter=submitter)
         if refusal is not None:
             return refusal
-        with outages(), still_for(document):
-            return self._extending.extend(graph_id, document, Submitter(actor, submitter or actor, may), key)
+        with outages(), gc_paused_for(document):
+            return self._extension.extend(graph_id, document, Submitter(actor, submitter or actor, may), key)
 
-    def cancel(self, command: Cancel) -> Wished:
+    def cancel(self, command: Cancel) -> CommandOutcome:
         """End a task, a task with everything behind it, or a graph."""
-        answer: Wished | NeedsSearch = answer_of(self.ask(Cancel, command))
-        return self.wishing.go(command) if isinstance(answer, NeedsSearch) else answer
+        answer: CommandOutcome | NeedsSearch = answer_of(self.ask(Cancel, command))
+        return self.wide_commands.go(command) if isinstance(answer, NeedsSearch) else answer
 
-    def rerun(self, command: Rerun) -> Wished:
+    def rerun(self, command: Rerun) -> CommandOutcome:
         """Try a task again, or all that failed in a graph."""
-        answer: Wished | NeedsSearch = answer_of(self.ask(Rerun, command))
-        return self.wishing.go(command) if isinstance(answer, NeedsSearch) else answer
+        answer: CommandOutcome | NeedsSearch = answer_of(self.ask(Rerun, command))
+        return self.wide_commands.go(command) if isinstance(answer, NeedsSearch) else answer
 
     def approve(self, command: Approve) -> Done | Refusal:
         """Decide about an approval that waits for a person."""
@@ -241,7 +243,7 @@ class Engine:
         """
         refusal = validate.check_request(graph_id=graph_id, labels=labels, key=key, actor=actor, submitter=submitter)
         sender = Submitter(actor, submitter or actor, may)
-        return refusal or self._renewing.renew(ids.key_of(graph_id), labels, key, sender)
+        return refusal or self._rerun.renew(ids.key_of(graph_id), labels, key, sender)
 
     def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
@@ -326,7 +328,7 @@ class Engine:
 
     def leave(self, poll: "Future[Any]") -> None:
         """Have a poll answered that was asked to wait and has waited for long enough."""
-        self.loop.leave(poll)
+        self.writer_thread.leave(poll)
 
     def ask(self, kind: type, command: Command, *, decoded: bool = False) -> "Future[Any]":
         """Have a command of a kind carried out together with others. One that has faults is answered at once.
@@ -342,7 +344,7 @@ class Engine:
         if isinstance(command, Poll) and command.want and not command.poll:
             # Should nobody hear of the commit, all of it is carried out again, and has to give the same leases.
             command = struct_replace(command, poll=self.clock.word())
-        return self.loop.put(command)
+        return self.writer_thread.put(command)
 
     # What happens by itself, and can be made to happen at any time.
 
@@ -352,7 +354,7 @@ class Engine:
 
     def transact(self, act: Act[Answer], boundary: Boundary = Boundary.OTHER) -> Answer:
         """Carry out `act` in a transaction of its own. It has to bear being carried out again."""
-        return self.loop.transact(act, boundary)
+        return self.writer_thread.transact(act, boundary)
 
     @property
     def commits(self) -> int:
@@ -373,8 +375,8 @@ class Engine:
     def _write_pass(self, act: Callable[[Transaction], Answer], /) -> Answer:
         return self.transact(act, Boundary.PASS_PAGE)
 
-    def _hear(self, left: FollowUp) -> None:
-        self.ticker.hear(left)
+    def _after_commit(self, left: FollowUp) -> None:
+        self.background.notify(left)
         if left.changed_graphs:
             for listener in self.listeners:
                 listener(left.changed_graphs)
@@ -441,11 +443,11 @@ class AsyncEngine:
             self._engine.extend, graph_id, document, key=key, actor=actor, submitter=submitter, may=may
         )
 
-    async def cancel(self, command: Cancel) -> Wished:
+    async def cancel(self, command: Cancel) -> CommandOutcome:
         """End a task, a task with everything behind it, or a graph."""
         return await self._wish(Cancel, command)
 
-    async def rerun(self, command: Rerun) -> Wished:
+    async def rerun(self, command: Rerun) -> CommandOutcome:
         """Try a task again, or all that failed in a graph."""
         return await self._wish(Rerun, command)
 
@@ -526,9 +528,13 @@ class AsyncEngine:
 
     async def transact(self, act: Act[Answer], boundary: Boundary = Boundary.OTHER) -> Answer:
         """Carry out `act` in a transaction of its own. It has to bear being carried out again."""
-        return await asyncio.wrap_future(self._engine.loop.begin(act, boundary))
+        return await asyncio.wrap_future(self._engine.writer_thread.begin(act, boundary))
 
-    async def _wish(self, kind: type, command: Cancel | Rerun) -> Wished:
+    async def _wish(self, kind: type, command: Cancel | Rerun) -> CommandOutcome:
         """A thread finds out how far a wish reaches if that is too far for a transaction."""
-        answer: Wished | NeedsSearch = await asyncio.wrap_future(self._engine.ask(kind, command))
-        return await asyncio.to_thread(self._engine.wishing.go, command) if isinstance(answer, NeedsSearch) else answer
+        answer: CommandOutcome | NeedsSearch = await asyncio.wrap_future(self._engine.ask(kind, command))
+        return (
+            await asyncio.to_thread(self._engine.wide_commands.go, command)
+            if isinstance(answer, NeedsSearch)
+            else answer
+        )

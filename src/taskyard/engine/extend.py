@@ -12,8 +12,8 @@ from taskyard.engine.bulk_load import Pages
 from taskyard.engine.clock import Clock
 from taskyard.engine.errors import Unavailable
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.submit import Mint
-from taskyard.engine.writer import Loop, answer_of
+from taskyard.engine.submit import KeyGenerator
+from taskyard.engine.writer import WriterThread, answer_of
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.idempotency import Submitter, answer_to, digest_of_extension, remember_extension
@@ -26,14 +26,16 @@ from taskyard.store.queries import DuplicateKey
 LOOKS_MAX: Final = 10
 
 
-class Extending:
+class GraphExtension:
     """Adds tasks to graphs."""
 
-    def __init__(self, loop: Loop, store: Store, clock: Clock, mint: Mint, pages: Pages) -> None:
-        self._loop = loop
+    def __init__(
+        self, writer_thread: WriterThread, store: Store, clock: Clock, keys: KeyGenerator, pages: Pages
+    ) -> None:
+        self._writer_thread = writer_thread
         self._store = store
         self._clock = clock
-        self._mint = mint
+        self._keys = keys
         self._pages = pages
 
     def extend(self, graph_id: str, document: object, sender: Submitter, key: str = "") -> Submitted | Refusal:
@@ -81,11 +83,11 @@ class Extending:
         digest = _digest(known.id, document) if key else ""
         if not graph.tasks:
             if key:
-                self._loop.transact(
+                self._writer_thread.transact(
                     lambda transaction: remember_extension(transaction, known.id, key, digest), Boundary.OTHER
                 )
             return Submitted(known.id, echo=True, names=known.digests.ids)
-        minted = self._mint.fresh(len(graph.tasks))
+        minted = self._keys.generate(len(graph.tasks))
         body = submit.body_of(document)
         new_tasks = submit.new_tasks_of(graph, body, minted, known.id, known.digests.ids, sender.submitter)
         sender.may(new_tasks.pools)
@@ -100,7 +102,7 @@ class Extending:
     def _store_it(self, one: Extension) -> Submitted | GraphChanged | Refusal:
         if one.new_tasks.weight > PAGE_MAX:
             return self._pages.load_extension(one)
-        answer: Submitted | GraphChanged | Refusal = answer_of(self._loop.put(one))
+        answer: Submitted | GraphChanged | Refusal = answer_of(self._writer_thread.put(one))
         return answer
 
     def _read(self, known: "_Known", document: object) -> Validation:

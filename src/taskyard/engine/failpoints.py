@@ -56,7 +56,7 @@ def names() -> list[str]:
 def point(boundary: Boundary, side: Side) -> None:
     """Fail here, if a test wants that."""
     if _ACTIVE is not None:
-        _ACTIVE.pass_by(f"{boundary}.{side}")
+        _ACTIVE.count_pass(f"{boundary}.{side}")
 
 
 class Wish:
@@ -73,7 +73,7 @@ class Wish:
         self._left = int(transaction or 1)
         self._lock = Lock()
 
-    def pass_by(self, name: str) -> None:
+    def count_pass(self, name: str) -> None:
         """Count a passage, and fail at the chosen one."""
         if name != self._name:
             return

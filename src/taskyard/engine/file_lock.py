@@ -12,7 +12,7 @@ from taskyard.store.queries import StoreUnavailable
 _FILE: Final = "sqlite:///"
 
 
-class Custody:
+class FileLock:
     """The right to write to a database. PostgreSQL is shared, so there it means nothing."""
 
     def __init__(self, url: str) -> None:
@@ -22,7 +22,7 @@ class Custody:
             self._file = _locked(path.with_name(f"{path.name}.lock"), path)
 
     @property
-    def is_sole(self) -> bool:
+    def is_exclusive(self) -> bool:
         """Whether nobody else can be at work in the database."""
         return self._file is not None
 

@@ -12,7 +12,7 @@ from typing import Final
 from taskyard.core.ids import Key, text_of
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Trouble
-from taskyard.engine.file_lock import Custody
+from taskyard.engine.file_lock import FileLock
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.store import migrate
 from taskyard.store.connection import open_store
@@ -40,7 +40,7 @@ def check(database: str) -> Checkup:
 def repair(database: str) -> Checkup:
     """Check a database, repair what can be repaired, and check it again."""
     with _readable_errors(database), _locked(_address(database)) as url, _opened(url) as engine:
-        engine.loop.start()
+        engine.writer_thread.start()
         return _repair(engine)
 
 
@@ -80,11 +80,11 @@ def _address(database: str) -> str:
 @contextmanager
 def _locked(url: str) -> Iterator[str]:
     """Lock a file against engines."""
-    custody = Custody(url)
+    file_lock = FileLock(url)
     try:
         yield url
     finally:
-        custody.leave()
+        file_lock.leave()
 
 
 @contextmanager

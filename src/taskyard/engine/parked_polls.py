@@ -25,7 +25,7 @@ SERVED_MAX: Final = 256
 
 
 @value
-class Served:
+class PollAnswer:
     """A poll and what it gets, once the transaction is durable."""
 
     bot: str
@@ -34,7 +34,7 @@ class Served:
     stops: tuple[Renewed, ...] = ()
 
 
-class Parking:
+class ParkedPolls:
     """The polls that wait, in the order in which they came."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Parking:
         for bot in list(self._parked):
             self._answer(bot)
 
-    def serve(self, transaction: Transaction, everywhere: bool = False) -> list[Served]:
+    def serve(self, transaction: Transaction, everywhere: bool = False) -> list[PollAnswer]:
         """Give polls what this transaction has put into their queues; or, `everywhere`, whatever is in them."""
         if not self._parked:
             return []
@@ -84,16 +84,16 @@ class Parking:
         # A poll is answered once: who hears of an end asks again, and is given something then.
         return [*stopped, *self._supplied(transaction, everywhere, {one.bot for one in stopped})]
 
-    def _stopped(self, transaction: Transaction) -> list[Served]:
+    def _stopped(self, transaction: Transaction) -> list[PollAnswer]:
         """Tell bots at once what a person wants ended."""
         stops: dict[str, list[Renewed]] = defaultdict(list)
         for task in transaction.stopping:
             if task.bot in self._parked:
                 # Until when the lease lasts is counted from when a poll was sent, and this one may be old.
                 stops[task.bot].append(Renewed(task.id, task.life.attempt, None, stop=True))
-        return [Served(bot, self._parked[bot][1], stops=tuple(found)) for bot, found in stops.items()]
+        return [PollAnswer(bot, self._parked[bot][1], stops=tuple(found)) for bot, found in stops.items()]
 
-    def _supplied(self, transaction: Transaction, everywhere: bool, others: set[str]) -> list[Served]:
+    def _supplied(self, transaction: Transaction, everywhere: bool, others: set[str]) -> list[PollAnswer]:
         fresh = [queue for queue in transaction.entered_queues if queue != SERVER_QUEUE]
         if not (fresh or everywhere):
             return []
@@ -107,7 +107,7 @@ class Parking:
         )
         return self._with_definitions(transaction, [poll for poll, _, _ in wishes], given)
 
-    def settle(self, served: Iterable[Served]) -> None:
+    def settle(self, served: Iterable[PollAnswer]) -> None:
         """Answer those that were served: it is durable."""
         for one in served:
             found = self._parked.get(one.bot)
@@ -129,12 +129,12 @@ class Parking:
 
     def _with_definitions(
         self, transaction: Transaction, polls: Sequence[Poll], given: Sequence[tuple[Lease, ...]]
-    ) -> list[Served]:
+    ) -> list[PollAnswer]:
         found = [(poll, leases) for poll, leases in zip(polls, given, strict=True) if leases]
         wanted = [lease for poll, leases in found if poll.with_definitions for lease in leases]
         told = {lease.task: lease for lease in with_definitions(transaction, wanted)} if wanted else {}
         return [
-            Served(poll.bot, self._parked[poll.bot][1], tuple(told.get(lease.task, lease) for lease in leases))
+            PollAnswer(poll.bot, self._parked[poll.bot][1], tuple(told.get(lease.task, lease) for lease in leases))
             for poll, leases in found
         ]
 

@@ -25,7 +25,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.structs import struct_replace
 from taskyard.engine.clock import Clock
 from taskyard.engine.errors import outages
-from taskyard.engine.submit import Mint, Submitting
+from taskyard.engine.submit import GraphSubmission, KeyGenerator
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.gc_pause import gc_paused
@@ -69,14 +69,14 @@ class _Plan:
         return f"graph {text_of(self.graph)} again from {labels}, {counted(len(self.renewal.reused), 'task')} reused"
 
 
-class Renewing:
+class GraphRerun:
     """Runs graphs again."""
 
-    def __init__(self, store: Store, clock: Clock, mint: Mint, submitting: Submitting) -> None:
+    def __init__(self, store: Store, clock: Clock, keys: KeyGenerator, submission: GraphSubmission) -> None:
         self._store = store
         self._clock = clock
-        self._mint = mint
-        self._submitting = submitting
+        self._keys = keys
+        self._submission = submission
 
     def renew(self, graph: Key, labels: Sequence[str], key: str, sender: Submitter) -> Submitted | Refusal:
         """Store a graph that runs another again from `labels` on."""
@@ -93,7 +93,7 @@ class Renewing:
             return late
         sender.may(plan.pools)
         with _still_for(plan):
-            return self._submitting.store(lambda: self._named(plan, body, key, sender))
+            return self._submission.store(lambda: self._named(plan, body, key, sender))
 
     def _repeat(self, key: str, body: str) -> Submitted | Refusal | None:
         """Find what was made under a key: by now the older graph may be another."""
@@ -113,7 +113,7 @@ class Renewing:
         return Refusal(Code.CONFLICT, f"cannot run graph {text_of(plan.graph)} again: {text}", faults)
 
     def _named(self, plan: _Plan, body: str, key: str, sender: Submitter) -> KeyedSubmission:
-        minted = self._mint.fresh(len(plan.tasks))
+        minted = self._keys.generate(len(plan.tasks))
         ids = {label: int(id) for label, id in zip(plan.tasks, minted.tasks, strict=True)}
         tasks = _tasks(plan, ids)
         reused = {label: _reused(plan, label) for label in plan.tasks if label in plan.renewal.reused}

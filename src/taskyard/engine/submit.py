@@ -21,7 +21,7 @@ from taskyard.core.states import Kind, Millis
 from taskyard.engine.bulk_load import Pages
 from taskyard.engine.clock import Clock
 from taskyard.engine.errors import Unavailable
-from taskyard.engine.writer import Loop, answer_of
+from taskyard.engine.writer import WriterThread, answer_of
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.gc_pause import gc_paused
 from taskyard.lifecycle.idempotency import KeyedSubmission, Submitter, answer_to, digest_under_key
@@ -35,37 +35,39 @@ from taskyard.store.queries import DuplicateKey
 
 
 #: Kinds that nobody runs: a task would wait for ever, or fail wherever it came.
-KINDS: Final = frozenset({Kind.ANSIBLE})
+UNSUPPORTED_KINDS: Final = frozenset({Kind.ANSIBLE})
 #: What a payload may name beside its kind, and no bot knows what to do with.
-BESIDE: Final = frozenset({"outputs", "secrets"})
-NOT_YET: Final = "not supported yet, so it would not do what it says; remove it"
+UNSUPPORTED_FIELDS: Final = frozenset({"outputs", "secrets"})
+UNSUPPORTED: Final = "not supported yet, so it would not do what it says; remove it"
 
 
-def asks_for_more(task: Task) -> bool:
+def uses_unsupported(task: Task) -> bool:
     """Tell whether a task asks for something that nobody does yet."""
     if task.idempotent:
         return True
     for one in task.slices:
         payload = one.payload
-        if one.kind in KINDS or payload.get("secrets") or payload.get("outputs"):
+        if one.kind in UNSUPPORTED_KINDS or payload.get("secrets") or payload.get("outputs"):
             return True
-        if one.kind is Kind.GRAPH and unserved(payload[Kind.GRAPH], None):
+        if one.kind is Kind.GRAPH and unsupported_faults(payload[Kind.GRAPH], None):
             return True
     return False
 
 
-def unserved(document: object, graph: GraphDefinition | None) -> tuple[Fault, ...]:
+def unsupported_faults(document: object, graph: GraphDefinition | None) -> tuple[Fault, ...]:
     """Name every place where a document asks for what nobody does yet, also if more is wrong with it."""
     faults = Faults()
     for at, task in _tasks(document):
         if task.get("idempotent") is True:
-            faults.add((*at, "idempotent"), NOT_YET)
+            faults.add((*at, "idempotent"), UNSUPPORTED)
         for place, payload in _payloads(task, at):
-            for name in sorted((KINDS & payload.keys()) | {name for name in BESIDE if payload.get(name)}):
-                faults.add((*place, name), NOT_YET)
+            for name in sorted(
+                (UNSUPPORTED_KINDS & payload.keys()) | {name for name in UNSUPPORTED_FIELDS if payload.get(name)}
+            ):
+                faults.add((*place, name), UNSUPPORTED)
     if graph is not None and not faults.noted:  # it stands behind a mark
-        for one in filter(asks_for_more, graph.tasks.values()):
-            faults.add(("tasks", one.node or one.label, "task"), NOT_YET)
+        for one in filter(uses_unsupported, graph.tasks.values()):
+            faults.add(("tasks", one.node or one.label, "task"), UNSUPPORTED)
     return faults.listed()
 
 
@@ -95,7 +97,7 @@ def _part(whole: object, name: str) -> Mapping[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Minted:
+class NewKeys:
     """Keys for a graph and for tasks, and the moment of their birth, which no other birth shares."""
 
     graph: Key
@@ -103,7 +105,7 @@ class Minted:
     created_ms: Millis
 
 
-class Mint:
+class KeyGenerator:
     """Makes keys."""
 
     def __init__(self, clock: Clock) -> None:
@@ -111,7 +113,7 @@ class Mint:
         self._lock = Lock()
         self._newest: Key | None = None
 
-    def fresh(self, tasks: int) -> Minted:
+    def generate(self, tasks: int) -> NewKeys:
         """Make the keys of a graph and of its tasks."""
         with self._lock:
             created = self._clock.tick()
@@ -119,7 +121,7 @@ class Mint:
             graph = ids.mint(created, 1, chance, self._newest)[0]
             keys = ids.mint(created, tasks, chance, graph)
             self._newest = keys[0] if keys else graph
-            return Minted(graph, keys, created)
+            return NewKeys(graph, keys, created)
 
 
 # From a document to something that can be stored, or to everything that is wrong with it; and how much a poll may say.
@@ -156,9 +158,9 @@ def read(
     """Validate a document."""
     graph_id = _SOME_ID if graph is None else ids.text_of(graph)
     found = validate(document, scheduler_id=scheduler_id, graph_id=graph_id, existing=existing, now=now)
-    if found.graph is not None and not any(map(asks_for_more, found.graph.tasks.values())):
+    if found.graph is not None and not any(map(uses_unsupported, found.graph.tasks.values())):
         return found
-    others = unserved(document, found.graph)
+    others = unsupported_faults(document, found.graph)
     return Validation(None, (*found.faults, *others), redefines=found.redefines and not others)
 
 
@@ -170,7 +172,7 @@ def refusal(validation: Validation) -> Refusal:
 
 
 def new_tasks_of(
-    graph: GraphDefinition, body: bytes, minted: Minted, id: Key, known: Mapping[str, int], submitter: str
+    graph: GraphDefinition, body: bytes, minted: NewKeys, id: Key, known: Mapping[str, int], submitter: str
 ) -> NewTasks:
     """Give the tasks of a graph their ids; `known` has those of the labels that exist already."""
     ids = {**known, **{label: int(key) for label, key in zip(graph.tasks, minted.tasks, strict=True)}}
@@ -186,7 +188,7 @@ def definition_of(graph: GraphDefinition, scheduler_id: str, digest: str) -> tup
     return (scheduler_id, graph.name, graph.routing, graph.description, tags, digest)
 
 
-def still_for(document: object) -> AbstractContextManager[None]:
+def gc_paused_for(document: object) -> AbstractContextManager[None]:
     """Keep the garbage collector still while a large document is stored."""
     tasks = document.get("tasks") if isinstance(document, dict) else None
     return gc_paused() if isinstance(tasks, dict) and len(tasks) > PAGE_MAX else nullcontext()
@@ -214,14 +216,22 @@ TRIES_MAX: Final = 5
 _UNNAMED: Final = frozenset({DEFAULT_POOL})
 
 
-class Submitting:
+class GraphSubmission:
     """Stores graphs."""
 
-    def __init__(self, loop: Loop, store: Store, clock: Clock, mint: Mint, pages: Pages, scheduler_id: str) -> None:
-        self._loop = loop
+    def __init__(
+        self,
+        writer_thread: WriterThread,
+        store: Store,
+        clock: Clock,
+        keys: KeyGenerator,
+        pages: Pages,
+        scheduler_id: str,
+    ) -> None:
+        self._writer_thread = writer_thread
         self._store = store
         self._clock = clock
-        self._mint = mint
+        self._keys = keys
         self._pages = pages
         self._scheduler_id = scheduler_id
 
@@ -260,13 +270,13 @@ class Submitting:
             raise Unavailable(f"the graph could not be stored in {TRIES_MAX} tries")
         return answer  # it was not the minted id that is in use, but the key
 
-    def bear(self, document: object, inside: ParentAttempt) -> Submitted | Refusal | None:
+    def submit_subgraph(self, document: object, inside: ParentAttempt) -> Submitted | Refusal | None:
         """Store the graph inside a task, and begin that task with it; None if that has to be tried again."""
         validation = read(document, self._clock.now(), self._scheduler_id)
         if validation.graph is None:
             return refusal(validation)
         sender = Submitter(f"task {text_of(Key(inside.task))}-{inside.attempt}", inside.submitter)
-        with still_for(document):
+        with gc_paused_for(document):
             return self._try(self._named(validation.graph, body_of(document), None, "", sender, inside))
 
     def _try(self, named: KeyedSubmission) -> Submitted | Refusal | None:
@@ -274,7 +284,7 @@ class Submitting:
         if named.submission.new_tasks.weight > PAGE_MAX:
             answer = self._pages.load(named)
         else:
-            answer = answer_of(self._loop.put(named))
+            answer = answer_of(self._writer_thread.put(named))
         if not isinstance(answer, Refusal) or answer.code is not Code.LOADING:
             return answer
         return None if self._pages.drop_if_stale(named.submission.new_tasks.graph_id) else answer
@@ -288,7 +298,7 @@ class Submitting:
         sender: Submitter,
         inside: ParentAttempt | None = None,
     ) -> KeyedSubmission:
-        minted = self._mint.fresh(len(graph.tasks))
+        minted = self._keys.generate(len(graph.tasks))
         new_tasks = new_tasks_of(graph, body, minted, minted.graph if id is None else id, {}, sender.submitter)
         definition = definition_of(graph, self._scheduler_id, digest_of(body))
         submission = NewGraph(graph, new_tasks, definition, self._clock.word(), sender.actor, inside)
@@ -331,9 +341,9 @@ def _is_conflict(answer: Submitted | Refusal) -> bool:
 # What a submission would find wrong with a document, without storing anything: the same checks, the same faults.
 
 
-def rehearsal_read(document: object, now: Millis, scheduler_id: str) -> GraphDefinition | Refusal:
+def check_document(document: object, now: Millis, scheduler_id: str) -> GraphDefinition | Refusal:
     """Check a document as a submission does before it goes to the store."""
-    with still_for(document):
+    with gc_paused_for(document):
         validation = read(document, now, scheduler_id)
     return refusal(validation) if validation.graph is None else validation.graph
 

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from taskyard.engine.errors import Unavailable, outages
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.writer import Loop
+from taskyard.engine.writer import WriterThread
 from taskyard.lifecycle import cancel, rerun
 from taskyard.lifecycle.commands import BulkOutcome, Cancel, Done, NeedsSearch, Refusal, Rerun
 from taskyard.lifecycle.gc_pause import gc_paused
@@ -17,19 +17,19 @@ from taskyard.lifecycle.selection import SelectedPages
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.connection import Store
 
-Wished: TypeAlias = Done | BulkOutcome | Refusal
+CommandOutcome: TypeAlias = Done | BulkOutcome | Refusal
 #: How often a graph is looked at again that was extended meanwhile.
 TRIES_MAX: Final = 5
 
 
-class Wishing:
+class WideCommands:
     """Goes as far as a wish reaches."""
 
-    def __init__(self, loop: Loop, store: Store) -> None:
-        self._loop = loop
+    def __init__(self, writer_thread: WriterThread, store: Store) -> None:
+        self._writer_thread = writer_thread
         self._store = store
 
-    def go(self, command: Cancel | Rerun) -> Wished:
+    def go(self, command: Cancel | Rerun) -> CommandOutcome:
         """Carry out a wish that was answered with `Far`."""
         for _ in range(TRIES_MAX):
             answer = self._try(command, self._find(command))
@@ -43,8 +43,8 @@ class Wishing:
                 seen = cancel.find(repo, command) if isinstance(command, Cancel) else rerun.find(repo, command)
             return seen.cut()
 
-    def _try(self, command: Cancel | Rerun, found: SelectedPages) -> Wished | NeedsSearch:
-        def act(transaction: Transaction) -> Wished | NeedsSearch:
+    def _try(self, command: Cancel | Rerun, found: SelectedPages) -> CommandOutcome | NeedsSearch:
+        def act(transaction: Transaction) -> CommandOutcome | NeedsSearch:
             if isinstance(command, Cancel):
                 return carry_out_keyed(
                     transaction, [command], lambda transaction, ones: cancel.cancel(transaction, ones, found)
@@ -53,4 +53,4 @@ class Wishing:
                 transaction, [command], lambda transaction, ones: rerun.rerun(transaction, ones, found)
             )[0]
 
-        return self._loop.transact(act, Boundary.BATCH)
+        return self._writer_thread.transact(act, Boundary.BATCH)

@@ -21,7 +21,7 @@ from taskyard.core.fleet import LEASE_MS
 from taskyard.engine.clock import Clock
 from taskyard.engine.errors import Failed, Overloaded, Trouble, Unavailable
 from taskyard.engine.failpoints import Boundary, Side, point
-from taskyard.engine.parked_polls import Parking
+from taskyard.engine.parked_polls import ParkedPolls
 from taskyard.lifecycle.admission.scheduler import Replaced
 from taskyard.lifecycle.approve import approve
 from taskyard.lifecycle.bot_sessions import goodbye, hello
@@ -56,7 +56,7 @@ Answer = TypeVar("Answer")
 Act = Callable[[Transaction], Answer]
 
 
-class Lost(Unavailable):
+class TooManyConflicts(Unavailable):
     """A transaction lost one race too many."""
 
 
@@ -77,7 +77,7 @@ class Writer:
         self._lease_ms = lease_ms
         self.server = server
         self._registry = Registry()
-        self.parking = Parking()
+        self.parked_polls = ParkedPolls()
         self.commits = 0
         self.last_ms = 0  # how long the last transaction took, from its beginning to its end
         self.longest_ms = 0  # and the longest so far
@@ -87,14 +87,14 @@ class Writer:
 
         After a commit whose outcome nobody knows, `act` is carried out again: it has to bear that.
         """
-        patience = _Patience(self._clock)
+        retry = _RetryPolicy(self._clock)
         while True:
             try:
                 return self._try(act, boundary)
-            except TransactionConflict as fault:
-                patience.bear_race(fault)
-            except StoreUnavailable as fault:
-                patience.bear_outage(fault)
+            except TransactionConflict as error:
+                retry.after_conflict(error)
+            except StoreUnavailable as error:
+                retry.after_outage(error)
 
     def _try(self, act: Act[Answer], boundary: Boundary) -> Answer:
         began = self._clock.now()
@@ -102,13 +102,13 @@ class Writer:
             with gc_paused(), self._store.write() as repo:
                 transaction = Transaction(repo, self._clock.now(), self._registry, self._lease_ms, self.server)
                 answer = act(transaction)
-                served = self.parking.serve(transaction, transaction.serves_all_queues)
+                served = self.parked_polls.serve(transaction, transaction.serves_all_queues)
                 transaction.finish()
                 point(boundary, Side.BEFORE)
             self._registry.settle()
             self.commits += 1
-            self.parking.settle(served)
-            self.parking.release(transaction.changed_bots)
+            self.parked_polls.settle(served)
+            self.parked_polls.release(transaction.changed_bots)
             point(boundary, Side.AFTER)
         except BaseException:
             self._registry.undo()
@@ -120,28 +120,28 @@ class Writer:
         return answer
 
 
-class _Patience:
+class _RetryPolicy:
     """How often, and for how long, one transaction is tried again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._races = 0
         self._outages = 0
-        self._gone_since: int | None = None
+        self._outage_began: int | None = None
 
-    def bear_race(self, fault: TransactionConflict) -> None:
+    def after_conflict(self, error: TransactionConflict) -> None:
         """Wait a little, or give up."""
         self._races += 1
         if self._races > RETRIES_MAX:
-            raise Lost(f"lost {self._races} races in a row: {fault}") from fault
+            raise TooManyConflicts(f"lost {self._races} races in a row: {error}") from error
         self._pause(self._races, BUSY_PAUSE_MAX_MS)
 
-    def bear_outage(self, fault: StoreUnavailable) -> None:
+    def after_outage(self, error: StoreUnavailable) -> None:
         """Wait a little, or give up."""
         now = self._clock.now()
-        self._gone_since = now if self._gone_since is None else self._gone_since
-        if now - self._gone_since >= GONE_MAX_MS:
-            raise Unavailable(f"the database cannot be used: {fault}") from fault
+        self._outage_began = now if self._outage_began is None else self._outage_began
+        if now - self._outage_began >= GONE_MAX_MS:
+            raise Unavailable(f"the database cannot be used: {error}") from error
         self._outages += 1
         self._pause(self._outages, GONE_PAUSE_MAX_MS)
 
@@ -161,18 +161,18 @@ class _Patience:
 BYTES_PER_TASK: Final = 4_096
 
 Command: TypeAlias = Poll | Hello | Goodbye | Cancel | Rerun | Approve | KeyedSubmission | Extension
-_Room: TypeAlias = Callable[[Transaction, Sequence[Any]], Sequence[object] | None]
+_Executor: TypeAlias = Callable[[Transaction, Sequence[Any]], Sequence[object] | None]
 
 
-def carry_out(transaction: Transaction, commands: Sequence[Command]) -> list[Any]:
+def execute_commands(transaction: Transaction, commands: Sequence[Command]) -> list[Any]:
     """Carry out commands; give an answer for each, in their order."""
     places: dict[type, list[int]] = defaultdict(list)
     for place, command in enumerate(commands):
         places[type(command)].append(place)
     answers: list[Any] = [None] * len(commands)
-    for kind, room in _ROOMS.items():
+    for kind, execute in _EXECUTORS.items():
         if kind in places:
-            outcomes = room(transaction, [commands[place] for place in places[kind]])
+            outcomes = execute(transaction, [commands[place] for place in places[kind]])
             for place, outcome in zip(places[kind], outcomes or (), strict=bool(outcomes)):
                 answers[place] = outcome
     return answers
@@ -193,7 +193,7 @@ def weight(command: Command) -> int:
     return 1
 
 
-_ROOMS: Final[Mapping[type, _Room]] = {
+_EXECUTORS: Final[Mapping[type, _Executor]] = {
     Hello: hello,
     Goodbye: goodbye,
     KeyedSubmission: submit_keyed,
@@ -215,7 +215,7 @@ BATCH_MAX_MS: Final = 50
 #: However slow the last ones were, so many tasks may be touched: a commit alone can take that long.
 TOUCHED_MIN: Final = 16
 #: How long whoever asks waits: longer than any trouble that the writer bears.
-ANSWER_MAX_S: Final = 120
+ANSWER_WAIT_MAX_S: Final = 120
 #: How long a stop waits for what was accepted.
 STOP_MAX_S: Final = 10
 
@@ -223,27 +223,27 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
-class _Work:
+class _QueueItem:
     """Something to do, and who waits for it."""
 
     command: Command | None = None
     act: Act[Any] | None = None
     boundary: Boundary = Boundary.BATCH
     weight: int = 0  # about how many tasks the command touches
-    leaver: "Future[Any] | None" = None  # a poll that waits no longer
+    stop_waiting: "Future[Any] | None" = None  # a poll that waits no longer
     future: "Future[Any]" = field(default_factory=Future)
 
 
-class Loop:
+class WriterThread:
     """The thread that writes, and what waits for it."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._arrived: SimpleQueue[_Work | None] = SimpleQueue()
-        self._commands: deque[_Work] = deque()
-        self._acts: deque[_Work] = deque()
-        self._room = TOUCHED_MAX  # how many tasks the next batch may touch
-        self._door = Lock()
+        self._arrived: SimpleQueue[_QueueItem | None] = SimpleQueue()
+        self._commands: deque[_QueueItem] = deque()
+        self._acts: deque[_QueueItem] = deque()
+        self._batch_limit = TOUCHED_MAX  # how many tasks the next batch may touch
+        self._lock = Lock()
         self._closed = False
         self._ending = False
         self._abandoned = False
@@ -255,7 +255,7 @@ class Loop:
 
     def stop(self) -> bool:
         """Take nothing more, do what was accepted, and end; tell whether that could be done in time."""
-        with self._door:
+        with self._lock:
             closed, self._closed = self._closed, True
             if not closed:
                 self._arrived.put(None)
@@ -269,7 +269,7 @@ class Loop:
         """Have a command carried out together with others; the future is its answer, once it is durable."""
         if self.waiting >= QUEUE_MAX:
             raise Overloaded(f"{QUEUE_MAX} commands wait already")
-        return self._put(_Work(command, weight=weight(command)))
+        return self._put(_QueueItem(command, weight=weight(command)))
 
     def transact(self, act: Act[Answer], boundary: Boundary) -> Answer:
         """Carry out `act` in a transaction of its own; it may be carried out again if nobody knows how that ended.
@@ -282,139 +282,139 @@ class Loop:
     def begin(self, act: Act[Answer], boundary: Boundary) -> "Future[Answer]":
         """Have `act` carried out in a transaction of its own; whoever asks can think of the next one meanwhile."""
         assert current_thread() is not self._thread, "the writer would wait for itself"
-        return self._put(_Work(act=act, boundary=boundary))
+        return self._put(_QueueItem(act=act, boundary=boundary))
 
     def leave(self, future: "Future[Any]") -> None:
         """Have a poll answered that may still wait for work."""
-        with self._door:
+        with self._lock:
             if not self._closed:
-                self._arrived.put(_Work(leaver=future))
+                self._arrived.put(_QueueItem(stop_waiting=future))
 
     @property
     def waiting(self) -> int:
         """Say how much waits."""
         return self._arrived.qsize() + len(self._commands) + len(self._acts)
 
-    def _put(self, work: _Work) -> "Future[Any]":
-        with self._door:
+    def _put(self, item: _QueueItem) -> "Future[Any]":
+        with self._lock:
             if self._closed:
                 raise Unavailable("the engine has stopped")
-            self._arrived.put(work)
-        return work.future
+            self._arrived.put(item)
+        return item.future
 
     def _run(self) -> None:
-        while self._gather():
+        while self._collect():
             batch = self._next_batch()
             if self._abandoned:
-                _fail([*batch, *self._acts], Unavailable("the engine has stopped"))
+                _fail_items([*batch, *self._acts], Unavailable("the engine has stopped"))
                 self._acts.clear()
                 continue
-            hand = batch
+            current = batch
             try:
                 if batch:
-                    self._carry_out(batch)
+                    self._run_batch(batch)
                 if self._acts:
-                    hand = [self._acts.popleft()]
-                    self._alone(hand[0])
-            except BaseException as fault:  # noqa: BLE001 - nobody else writes: whatever it is, this thread goes on
+                    current = [self._acts.popleft()]
+                    self._run_alone(current[0])
+            except BaseException as error:  # noqa: BLE001 - nobody else writes: whatever it is, this thread goes on
                 _LOG.exception("the writer goes on after a bug")
-                left = [work for work in hand if not work.future.done()]
-                _fail(left, Unavailable(f"nobody knows whether this was done: {fault!r}"))
+                left = [item for item in current if not item.future.done()]
+                _fail_items(left, Unavailable(f"nobody knows whether this was done: {error!r}"))
 
-    def _gather(self) -> bool:
+    def _collect(self) -> bool:
         """Take in what has arrived; wait only if there is nothing to do. Tell whether there is."""
         idle = not self._commands and not self._acts
         while (idle and not self._ending) or not self._arrived.empty():
-            work = self._arrived.get()
-            if work is None:
+            item = self._arrived.get()
+            if item is None:
                 self._ending = True
-                self._writer.parking.clear()
-            elif work.leaver is not None:
-                self._writer.parking.leave(work.leaver)
-            elif work.future.set_running_or_notify_cancel():
-                (self._commands if work.act is None else self._acts).append(work)
+                self._writer.parked_polls.clear()
+            elif item.stop_waiting is not None:
+                self._writer.parked_polls.leave(item.stop_waiting)
+            elif item.future.set_running_or_notify_cancel():
+                (self._commands if item.act is None else self._acts).append(item)
                 idle = False
         return bool(self._commands or self._acts)
 
-    def _next_batch(self) -> list[_Work]:
-        batch: list[_Work] = []
-        touched = 0
+    def _next_batch(self) -> list[_QueueItem]:
+        batch: list[_QueueItem] = []
+        task_count = 0
         while self._commands and len(batch) < BATCH_MAX:
-            touched += self._commands[0].weight
-            if batch and touched > min(self._room, TOUCHED_MAX):
+            task_count += self._commands[0].weight
+            if batch and task_count > min(self._batch_limit, TOUCHED_MAX):
                 break
             batch.append(self._commands.popleft())
         return batch
 
-    def _learn(self, batch: Sequence[_Work]) -> None:
+    def _adapt_batch_size(self, batch: Sequence[_QueueItem]) -> None:
         """Let the next batch be as large as fits into its time, by what this one took."""
-        touched, took = sum(work.weight for work in batch), self._writer.last_ms
+        task_count, took = sum(item.weight for item in batch), self._writer.last_ms
         if took > BATCH_MAX_MS:
-            self._room = max(TOUCHED_MIN, min(self._room, touched) * BATCH_MAX_MS // took)
-        elif touched > self._room // 2:
-            self._room = min(TOUCHED_MAX, 2 * self._room)
+            self._batch_limit = max(TOUCHED_MIN, min(self._batch_limit, task_count) * BATCH_MAX_MS // took)
+        elif task_count > self._batch_limit // 2:
+            self._batch_limit = min(TOUCHED_MAX, 2 * self._batch_limit)
 
-    def _carry_out(self, batch: Sequence[_Work]) -> None:
-        commands = [work.command for work in batch if work.command is not None]
+    def _run_batch(self, batch: Sequence[_QueueItem]) -> None:
+        commands = [item.command for item in batch if item.command is not None]
         try:
-            answers = self._writer.run(lambda transaction: carry_out(transaction, commands), Boundary.BATCH)
-        except Lost:
-            self._one_by_one(batch)
+            answers = self._writer.run(lambda transaction: execute_commands(transaction, commands), Boundary.BATCH)
+        except TooManyConflicts:
+            self._run_one_by_one(batch)
         except Unavailable as trouble:
-            _fail(batch, trouble)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, it is the fault of one of them
-            _LOG.debug("a batch of %d is carried out one by one: %r", len(batch), fault)
-            self._one_by_one(batch)
+            _fail_items(batch, trouble)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the fault of one of them
+            _LOG.debug("a batch of %d is carried out one by one: %r", len(batch), error)
+            self._run_one_by_one(batch)
         else:
-            self._learn(batch)
-            for work, answer in zip(batch, answers, strict=True):
-                self._answer(work, answer)
+            self._adapt_batch_size(batch)
+            for item, answer in zip(batch, answers, strict=True):
+                self._answer(item, answer)
 
-    def _answer(self, work: _Work, answer: Any) -> None:
+    def _answer(self, item: _QueueItem, answer: Any) -> None:
         """Answer, or let a poll wait that wants something and has nothing else to hear."""
-        poll, parking = work.command, self._writer.parking
-        waits = isinstance(poll, Poll) and poll.wait_ms > 0 and not self._ending and _is_hungry(poll, answer)
+        poll, parked_polls = item.command, self._writer.parked_polls
+        waits = isinstance(poll, Poll) and poll.wait_ms > 0 and not self._ending and _can_park(poll, answer)
         # A poll that was heard before and waits no longer was answered: whoever sent this copy has moved on.
-        if isinstance(poll, Poll) and waits and (not answer.repeated or parking.holds(poll)):
-            parking.park(poll, work.future)
+        if isinstance(poll, Poll) and waits and (not answer.repeated or parked_polls.holds(poll)):
+            parked_polls.park(poll, item.future)
         else:
             if isinstance(poll, Poll) and poll.want:
-                parking.hear(poll)
-            work.future.set_result(answer)
+                parked_polls.hear(poll)
+            item.future.set_result(answer)
 
-    def _one_by_one(self, batch: Sequence[_Work]) -> None:
-        gone: Unavailable | None = None
-        for work in batch:
-            if gone is not None:
-                _fail([work], gone)
+    def _run_one_by_one(self, batch: Sequence[_QueueItem]) -> None:
+        outage: Unavailable | None = None
+        for item in batch:
+            if outage is not None:
+                _fail_items([item], outage)
                 continue
-            command = work.command
+            command = item.command
             assert command is not None
-            fault = self._alone(work, lambda transaction, one=command: carry_out(transaction, [one])[0])
-            if isinstance(fault, Unavailable) and not isinstance(fault, Lost):
-                gone = fault  # it will not be back for the others
+            error = self._run_alone(item, lambda transaction, one=command: execute_commands(transaction, [one])[0])
+            if isinstance(error, Unavailable) and not isinstance(error, TooManyConflicts):
+                outage = error  # it will not be back for the others
 
-    def _alone(self, work: _Work, act: Callable[..., Any] | None = None) -> Exception | None:
+    def _run_alone(self, item: _QueueItem, act: Callable[..., Any] | None = None) -> Exception | None:
         """Carry out one thing, and answer; give the trouble there was."""
         try:
-            wanted = act or work.act
-            assert wanted is not None
-            answer = self._writer.run(wanted, work.boundary)
-        except (Trouble, DuplicateKey, Replaced) as fault:
-            work.future.set_exception(fault)
-            return fault
-        except Exception as fault:  # noqa: BLE001 - a bug; it is told to whoever asked, and nobody else feels it
+            act_to_run = act or item.act
+            assert act_to_run is not None
+            answer = self._writer.run(act_to_run, item.boundary)
+        except (Trouble, DuplicateKey, Replaced) as error:
+            item.future.set_exception(error)
+            return error
+        except Exception as error:  # noqa: BLE001 - a bug; it is told to whoever asked, and nobody else feels it
             # What was asked is not logged: it is the caller's, and may hold anything.
-            _LOG.exception("%s failed", type(work.command).__name__ if work.command else work.boundary)
-            failed = Failed(f"this cannot be carried out: {fault!r}")
-            failed.__cause__ = fault
-            work.future.set_exception(failed)
+            _LOG.exception("%s failed", type(item.command).__name__ if item.command else item.boundary)
+            failed = Failed(f"this cannot be carried out: {error!r}")
+            failed.__cause__ = error
+            item.future.set_exception(failed)
             return failed
-        self._answer(work, answer)
+        self._answer(item, answer)
         return None
 
 
-def _is_hungry(poll: Poll, answer: object) -> bool:
+def _can_park(poll: Poll, answer: object) -> bool:
     """Tell whether a poll has told nothing, and got nothing."""
     said = poll.reports or poll.renewals or poll.outputs
     return not said and isinstance(answer, PollOutcome) and not answer.leases and not answer.ending
@@ -423,13 +423,13 @@ def _is_hungry(poll: Poll, answer: object) -> bool:
 def answer_of(future: "Future[Any]") -> Any:
     """Wait for an answer."""
     try:
-        return future.result(ANSWER_MAX_S)
-    except TimeoutError as fault:
+        return future.result(ANSWER_WAIT_MAX_S)
+    except TimeoutError as error:
         if future.done():
             raise
-        raise Unavailable(f"there was no answer within {ANSWER_MAX_S} seconds") from fault
+        raise Unavailable(f"there was no answer within {ANSWER_WAIT_MAX_S} seconds") from error
 
 
-def _fail(works: Sequence[_Work], trouble: Trouble) -> None:
-    for work in works:
-        work.future.set_exception(type(trouble)(*trouble.args))
+def _fail_items(items: Sequence[_QueueItem], trouble: Trouble) -> None:
+    for item in items:
+        item.future.set_exception(type(trouble)(*trouble.args))

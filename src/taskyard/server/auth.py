@@ -273,7 +273,7 @@ class Denials:
             transaction.audit(actor, ACTION, NO_SUBJECT, note)
 
         with suppress(Trouble):  # the denial stands, even if it cannot be recorded now
-            self._engine.loop.begin(act, Boundary.OTHER)
+            self._engine.writer_thread.begin(act, Boundary.OTHER)
 
 
 def _clean(text: str) -> str:

@@ -66,7 +66,9 @@ class _OfEngine:
             tasks.add_metric([state], count)
         yield tasks
         yield CounterMetricFamily("taskyard_commits", "Transactions that this server has committed.", engine.commits)
-        yield GaugeMetricFamily("taskyard_queue_length", "Commands that wait to be carried out.", engine.loop.waiting)
+        yield GaugeMetricFamily(
+            "taskyard_queue_length", "Commands that wait to be carried out.", engine.writer_thread.waiting
+        )
         yield GaugeMetricFamily(
             "taskyard_longest_transaction_seconds",
             "The longest transaction since the server was started.",

@@ -56,7 +56,8 @@ def limited_user_api(context: AppContext) -> ASGIApp:
     """Make the user API with its middleware: the limit of concurrent requests and the access log."""
     return HeadAsGet(
         AccessLog(
-            ConcurrencyLimit(user_api(context), context.settings, lambda: context.engine.loop.waiting), context.metrics
+            ConcurrencyLimit(user_api(context), context.settings, lambda: context.engine.writer_thread.waiting),
+            context.metrics,
         )
     )
 

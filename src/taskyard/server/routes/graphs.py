@@ -17,7 +17,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.states import GraphState, State
 from taskyard.engine.errors import outages
 from taskyard.engine.validate import LABELS_MAX
-from taskyard.engine.wide_commands import Wished
+from taskyard.engine.wide_commands import CommandOutcome
 from taskyard.lifecycle.commands import CANCEL_TASKS_MAX, BulkOutcome, Cancel, Refusal, Rerun
 from taskyard.lifecycle.idempotency import CheckPools
 from taskyard.lifecycle.submit import Submitted
@@ -274,7 +274,7 @@ async def submit(
         return _submitted(*await asyncio.to_thread(store), 201)
 
 
-def command_reply(outcome: Wished) -> Response:
+def command_reply(outcome: CommandOutcome) -> Response:
     """Answer with the outcome of a cancel or a rerun."""
     if isinstance(outcome, Refusal):
         raise from_refusal(outcome)

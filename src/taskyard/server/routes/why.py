@@ -52,7 +52,7 @@ async def check_graph(request: Request, context: Context, caller: CurrentCaller)
     async with requests.open_document(request, find_faults_of(context)) as document:
         now = context.engine.clock.now()
         await asyncio.to_thread(check_size, document, context.settings.tasks_max)
-        graph = unwrap(await asyncio.to_thread(submit.rehearsal_read, document, now, context.engine.scheduler_id))
+        graph = unwrap(await asyncio.to_thread(submit.check_document, document, now, context.engine.scheduler_id))
         context.require(caller, SUBMIT, await asyncio.to_thread(pools_of, graph), "check a graph")
         found = await context.read(
             lambda repo: submit.refused(repo, graph) or dry_run(repo, graph, now, Visibility(repo, caller))
