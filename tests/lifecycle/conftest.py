@@ -6,7 +6,7 @@ import pytest
 
 from tests.lifecycle.grounds import Grounds
 from tests.lifecycle.recount import recount
-from tests.store.by_heart import check_memory
+from tests.store.check_cache import check_row_cache
 
 
 @pytest.fixture
@@ -17,6 +17,6 @@ def yard(database_url: str) -> Iterator[Grounds]:
         yield one
         with one.store.read() as repo:
             recount(repo)
-        check_memory(one.store)
+        check_row_cache(one.store)
     finally:
         one.close()

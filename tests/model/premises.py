@@ -25,7 +25,7 @@ from taskyard.store.repo.tasks import InEdge
 from taskyard.store.rows import Continuation, GraphRecord, TaskRecord
 from tests.lifecycle.grounds import ALL, Grounds
 from tests.model.asked import CAPACITY, POOL
-from tests.store.by_heart import check_memory
+from tests.store.check_cache import check_row_cache
 
 #: Beyond every key.
 LAST = (1 << 63) - 1
@@ -120,7 +120,7 @@ class Premises(Grounds):
         """Have every number counted afresh."""
         with self.store.read() as repo:
             assert [str(one) for one in check.doctor(repo, self.now)] == []
-        check_memory(self.store)
+        check_row_cache(self.store)
 
     def open_graphs(self) -> list[int]:
         """Name the graphs that people can still change."""

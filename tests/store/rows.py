@@ -1,4 +1,4 @@
-"""Rows to fill a store with, for tests that care about a few of their columns only."""
+"""Rows to fill a store with, for tests that care about only a few columns."""
 
 import sqlite3
 
@@ -27,7 +27,7 @@ TASK: dict[str, object] = {
 
 
 def task_row(id: int, **columns: object) -> Row:
-    """A task as it is born."""
+    """A new task."""
     values = TASK | columns | {"id": id}
     assert values.keys() == {name for name, _ in statements(SQLITE)["insert_tasks"].parameters}
     return tuple(values[name] for name, _ in statements(SQLITE)["insert_tasks"].parameters)
@@ -44,7 +44,7 @@ def add_tasks(repo: Repo, *ids: int, **columns: object) -> None:
 
 
 def move(repo: Repo, id: int, *targets: State, bot: str | None = None) -> TaskRecord:
-    """Take a task along arrows; the bot has it at the end."""
+    """Move a task along arrows; the bot holds it at the end."""
     task = repo.tasks.get([id])[id]
     for target in targets:
         source = task.state

@@ -1,4 +1,4 @@
-"""A blank file is what the migrations make. `python -m tests.store.test_blank` writes it down anew."""
+"""A blank file equals what the migrations make. `python -m tests.store.test_blank` writes `blank.sql` again."""
 
 import tempfile
 from pathlib import Path

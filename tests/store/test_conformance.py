@@ -1,5 +1,4 @@
-"""What a store is: every verb, on both databases, alike. Whoever adds a database makes this pass; whoever adds a verb
-tries it, here or in `test_verbs.py`."""
+"""What every store must do, on both databases. New databases pass; new repository methods are tested in this folder."""
 
 import inspect
 import re
@@ -61,14 +60,14 @@ def test_every_repository_method_is_tested(sqlite: SqliteStore) -> None:
 # Transactions.
 
 
-def test_what_a_block_wrote_is_there_when_it_ends(store: Store) -> None:
+def test_a_write_transaction_commits_at_its_end(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
     with store.read() as repo:
         assert [graph.id for graph in repo.graphs.peek([1])] == [1]
 
 
-def test_a_block_that_fails_leaves_nothing(store: Store) -> None:
+def test_a_failed_transaction_is_rolled_back(store: Store) -> None:
     def fail(repo: Repo) -> None:
         add_graph(repo)
         add_tasks(repo, 1, 2)
@@ -83,7 +82,7 @@ def test_a_block_that_fails_leaves_nothing(store: Store) -> None:
         assert repo.events.audits_of(1, 9) == []
 
 
-def test_a_block_that_the_database_refuses_leaves_nothing_and_the_next_one_works(store: Store) -> None:
+def test_a_refused_transaction_is_rolled_back_and_the_next_one_works(store: Store) -> None:
     def fail(repo: Repo) -> None:
         add_graph(repo)
         add_tasks(repo, 1, graph_id=404)
@@ -95,7 +94,7 @@ def test_a_block_that_the_database_refuses_leaves_nothing_and_the_next_one_works
         add_graph(repo)
 
 
-def test_a_look_is_one_moment_while_others_write(store: Store) -> None:
+def test_a_read_sees_one_snapshot_while_others_write(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo, 1)
     with store.read() as look:
@@ -107,14 +106,14 @@ def test_a_look_is_one_moment_while_others_write(store: Store) -> None:
         assert len(look.graphs.peek([1, 2])) == 2
 
 
-def test_a_look_cannot_write(store: Store) -> None:
+def test_a_read_transaction_cannot_write(store: Store) -> None:
     with pytest.raises((StoreUnavailable, psycopg.Error)), store.read() as repo:
         add_graph(repo)
     with store.read() as repo:
         assert repo.graphs.peek([1]) == []
 
 
-def test_a_look_keeps_nobody_from_writing(store: Store) -> None:
+def test_a_read_transaction_does_not_block_writers(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1)
@@ -142,14 +141,14 @@ def test_text_of_every_plane_of_unicode_survives(store: Store, plane: int) -> No
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\r\t", "'; DROP TABLE task; --", ":name ?1 $1 %s", '{"a": [1]}', "\\x00"])
-def test_text_that_looks_like_something_else_is_only_text(store: Store, text: str) -> None:
+def test_text_that_looks_like_sql_or_json_stays_text(store: Store, text: str) -> None:
     with store.write() as repo:
         repo.events.add_answers([(text, text, text, NOW)])
     with store.read() as repo:
         assert repo.events.answers([text, "else"]) == {text: (text, text)}
 
 
-def test_a_nul_is_refused_or_kept_whole_and_does_no_harm(store: Store) -> None:
+def test_a_nul_is_refused_or_stored_completely(store: Store) -> None:
     # SQLite keeps it, PostgreSQL cannot; no document that has one comes as far as a store.
     refused = False
     try:
@@ -178,7 +177,7 @@ def test_keys_of_63_bits_survive(store: Store, key: int) -> None:
 # Sets.
 
 
-def test_an_empty_set_asks_and_changes_nothing(store: Store) -> None:
+def test_an_empty_set_reads_and_changes_nothing(store: Store) -> None:
     with store.write() as repo:
         asked = [
             repo.tasks.read([]), repo.tasks.definitions([]), repo.tasks.with_labels(1, []), repo.tasks.leased_by([], 9),
@@ -208,7 +207,7 @@ def test_an_empty_set_asks_and_changes_nothing(store: Store) -> None:
         repo.events.add(NOW, [])
 
 
-def test_what_is_larger_than_any_buffer_is_written_and_read(store: Store) -> None:
+def test_text_larger_than_any_buffer_is_written_and_read(store: Store) -> None:
     texts = {f"t{id}": f"{id}" * 1_000_000 for id in range(1, 9)}
     for _ in range(2):  # the second time the statement is known already
         with store.write() as repo:
@@ -247,7 +246,7 @@ def pragma(connection: sqlite3.Connection, name: str) -> object:
     return connection.execute(f"PRAGMA {name}").fetchone()[0]
 
 
-def test_two_looks_of_sqlite_in_two_threads_do_not_share_a_connection(sqlite: SqliteStore) -> None:
+def test_two_sqlite_reads_in_two_threads_do_not_share_a_connection(sqlite: SqliteStore) -> None:
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only here
 
     def reader() -> int:
@@ -258,7 +257,7 @@ def test_two_looks_of_sqlite_in_two_threads_do_not_share_a_connection(sqlite: Sq
         assert other.submit(reader).result() != reader()
 
 
-def test_sqlite_says_busy_when_somebody_else_writes(sqlite: SqliteStore, sqlite_url: str) -> None:
+def test_sqlite_reports_a_conflict_while_another_process_writes(sqlite: SqliteStore, sqlite_url: str) -> None:
     sqlite._writer.execute("PRAGMA busy_timeout = 0")
     other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -269,7 +268,7 @@ def test_sqlite_says_busy_when_somebody_else_writes(sqlite: SqliteStore, sqlite_
         add_graph(repo)
 
 
-def test_postgres_is_new_enough_and_set_as_we_need_it(postgres_store: PostgresStore) -> None:
+def test_postgres_has_the_needed_version_and_settings(postgres_store: PostgresStore) -> None:
     names = ("synchronous_commit", "default_transaction_isolation", "plan_cache_mode", "enable_seqscan", "jit")
     with postgres_store._pool.connection() as connection:
         assert connection.info.server_version >= 150_000
@@ -303,7 +302,7 @@ def test_two_servers_are_given_different_candidates(postgres_store: PostgresStor
         assert {row[0] for row in one.tasks.claim_candidates([0], 2)} == {1, 2}
 
 
-def test_two_servers_do_not_take_the_lock_of_the_pass_at_once(postgres_store: PostgresStore) -> None:
+def test_two_servers_do_not_take_the_admission_lock_at_once(postgres_store: PostgresStore) -> None:
     with postgres_store.write() as one, postgres_store.write() as other:
         assert one.admission.read_lock() is not None
         assert other.admission.read_lock() is None
@@ -311,7 +310,7 @@ def test_two_servers_do_not_take_the_lock_of_the_pass_at_once(postgres_store: Po
         assert one.admission.read_lock() is not None
 
 
-def test_a_wait_for_a_lock_that_lasts_too_long_says_busy(postgres_store: PostgresStore) -> None:
+def test_a_long_wait_for_a_lock_is_a_conflict(postgres_store: PostgresStore) -> None:
     with postgres_store.write() as repo:
         add_graph(repo)
     with postgres_store.write() as one:
@@ -326,7 +325,7 @@ def look_at_once(other: Repo) -> None:
     other.graphs.read([1])
 
 
-def test_a_transaction_whose_connection_is_killed_is_gone_and_the_next_one_works(
+def test_a_killed_connection_makes_the_store_unavailable_for_one_transaction(
     postgres_store: PostgresStore, postgres_url: str
 ) -> None:
     def be_killed(repo: Repo) -> None:
@@ -341,9 +340,7 @@ def test_a_transaction_whose_connection_is_killed_is_gone_and_the_next_one_works
         add_graph(repo)
 
 
-def test_a_connection_that_died_between_transactions_costs_one_try(
-    postgres_store: PostgresStore, postgres_url: str
-) -> None:
+def test_a_connection_lost_between_transactions_costs_one_try(postgres_store: PostgresStore, postgres_url: str) -> None:
     with postgres_store.write() as repo:
         pid = repo.tasks._session._pipeline._pgconn.backend_pid  # type: ignore[attr-defined]
     kill(postgres_url, pid)
@@ -359,12 +356,12 @@ def kill(url: str, pid: int) -> None:
         assert killer.execute("SELECT pg_terminate_backend(%s, 10000)", [pid]).fetchone() == (True,)
 
 
-def test_a_store_is_opened_by_its_address_and_nothing_else_is_one() -> None:
+def test_a_store_is_opened_by_its_address_and_other_addresses_are_refused() -> None:
     with pytest.raises(ValueError, match="mysql:// is not a database address"):
         open_store("mysql://host/name")
 
 
-def test_what_was_sent_behind_a_fault_can_be_sent_again(postgres_store: PostgresStore) -> None:
+def test_a_statement_sent_after_an_error_can_be_sent_again(postgres_store: PostgresStore) -> None:
     def collide(repo: Repo) -> None:
         repo.tasks.add([task_row(1), task_row(1)])
         repo.admission.mark_dirty([7])  # nobody has waited since: it is skipped, and so is learning what it means
@@ -376,6 +373,6 @@ def test_what_was_sent_behind_a_fault_can_be_sent_again(postgres_store: Postgres
         assert [task for _, task in repo.admission.dirty(0, 9)] == [7]
 
 
-def test_a_character_that_ends_text_is_refused_and_cuts_nothing(postgres_store: PostgresStore) -> None:
+def test_a_nul_character_is_refused_and_truncates_nothing(postgres_store: PostgresStore) -> None:
     with pytest.raises(psycopg.DataError), postgres_store.write() as repo:
         repo.queues.with_dimensions(["a\0b", "c"])

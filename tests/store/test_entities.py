@@ -1,4 +1,4 @@
-"""The page of entities tells the truth about the tables, and misses none of the entities."""
+"""`docs/entities.md` agrees with the tables and lists all entities."""
 
 import re
 
@@ -59,7 +59,7 @@ def test_every_entity_has_its_line_and_no_other_has() -> None:
 
 
 @each_row("entity", ENTITIES)
-def test_an_entity_is_a_table_a_part_of_one_or_not_there(entity: str) -> None:
+def test_an_entity_is_a_table_or_part_of_one_or_missing(entity: str) -> None:
     _, where, key, said = WHERE[entity]
     assert said
     match where.split():
@@ -81,7 +81,7 @@ def test_every_column_that_is_named_exists() -> None:
     assert len(named) > len(ENTITIES)
 
 
-def test_every_table_is_named_or_is_about_something_else() -> None:
+def test_every_table_is_named_or_exempt() -> None:
     named = {one.split(".")[0] for one in coded(PAGE)} & set(metadata.tables)
     assert named | OTHERS == set(metadata.tables)
     assert named & OTHERS == set()
@@ -92,7 +92,7 @@ def test_a_key_is_a_column_or_comes_later(entity: str) -> None:
     assert [one for one in coded(KEYS[entity][2]) if "." in one] or KEYS[entity][2] == "later"
 
 
-def test_every_constant_of_a_key_is_told_with_its_value() -> None:
+def test_every_constant_of_a_key_is_documented_with_its_value() -> None:
     told = [coded(row[3]) for row in KEYS.values() if row[3]]
     assert told == [[name, repr(getattr(ids, name))] for name, _ in told]
     assert {name for name in vars(ids) if name.endswith("_KEY")} <= {name for name, _ in told}

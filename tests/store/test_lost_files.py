@@ -1,4 +1,4 @@
-"""A database whose files are deleted or replaced while it is open: nothing is acknowledged any more."""
+"""If the files of an open database are deleted or replaced, no transaction is acknowledged any more."""
 
 from pathlib import Path
 from shutil import copy
@@ -27,7 +27,7 @@ def read(store: SqliteStore) -> bytes | None:
 
 @pytest.mark.parametrize("end", WATCHED)
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_what_is_written_beside_the_database_is_not_acknowledged(path: Path, end: str, how: str) -> None:
+def test_a_commit_to_a_deleted_or_replaced_file_fails(path: Path, end: str, how: str) -> None:
     store = SqliteStore(path)
     write(store)
     file, aside = Path(f"{path}{end}"), path.with_name("aside")
@@ -47,7 +47,7 @@ def test_what_is_written_beside_the_database_is_not_acknowledged(path: Path, end
     store.close()
 
 
-def test_a_look_by_a_new_connection_does_not_make_a_database_that_was_deleted(path: Path) -> None:
+def test_a_new_reader_does_not_recreate_a_deleted_database(path: Path) -> None:
     store = SqliteStore(path)
     path.rename(path.with_name("aside"))
     with pytest.raises(StoreUnavailable, match=r"some\.db was deleted"):
@@ -56,7 +56,7 @@ def test_a_look_by_a_new_connection_does_not_make_a_database_that_was_deleted(pa
     store.close()
 
 
-def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_named_in_the_error(tmp_path: Path) -> None:
     file = tmp_path / "some.db"
     file.write_text("no database, but long enough to be looked at as one would be looked at" * 100)
     with pytest.raises(StoreUnavailable, match=rf"the database {file} cannot be opened: file is not a database"):

@@ -1,4 +1,4 @@
-"""The migrations add up to the declared schema, on both databases, however many servers carry them out."""
+"""The migrations add up to the declared schema, on both databases, with any number of servers that migrate."""
 
 import re
 import subprocess
@@ -73,7 +73,7 @@ def test_the_migrations_add_up_to_the_schema(database_url: str) -> None:
         assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
 
 
-def test_what_no_comparison_of_metadata_sees_is_the_same_too(empty: Callable[[], str]) -> None:
+def test_the_databases_describe_migrated_and_declared_tables_alike(empty: Callable[[], str]) -> None:
     migrated, declared = empty(), empty()
     migrate.upgrade(migrated)
     schema.metadata.create_all(engine(declared))
@@ -103,14 +103,14 @@ def test_the_first_rows_are_there(database_url: str) -> None:
     }
 
 
-def test_an_empty_database_becomes_the_newest_and_a_second_time_is_an_echo(empty_url: str) -> None:
+def test_an_upgrade_is_idempotent(empty_url: str) -> None:
     assert migrate.current_version(empty_url) is None
     for _ in range(2):
         migrate.upgrade(empty_url)
         assert migrate.current_version(empty_url) == migrate.newest_version()
 
 
-def test_to_look_at_a_file_that_is_not_there_does_not_make_it(tmp_path: Path) -> None:
+def test_reading_the_version_does_not_create_the_file(tmp_path: Path) -> None:
     assert migrate.current_version(f"sqlite:///{tmp_path / 'none.db'}") is None
     assert not (tmp_path / "none.db").exists()
 
@@ -139,7 +139,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str) -> None:
         assert inspect(connection).get_table_names() == ["idempotency_key"]
 
 
-def test_a_database_that_is_not_there_is_said_to_be_gone(tmp_path: Path) -> None:
+def test_a_missing_database_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=r"some\.db cannot be opened: there is no folder .*: create it"):
         migrate.upgrade(f"sqlite:///{tmp_path / 'no folder' / 'some.db'}")
     with pytest.raises(StoreUnavailable, match="the database some at this machine cannot be used: connection is bad"):
@@ -175,7 +175,7 @@ def ended(server: subprocess.Popen[bytes]) -> tuple[int, bytes]:
     return server.returncode, said
 
 
-def test_nothing_else_of_the_store_pays_for_the_tools_of_migrations() -> None:
+def test_only_migrations_import_the_migration_tools() -> None:
     asked = "import sys, taskyard.store.queries; print({'alembic', 'sqlalchemy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
@@ -197,7 +197,7 @@ def test_a_server_that_is_too_old_is_refused(version: int, said: str) -> None:
 
 
 @pytest.mark.parametrize("act", [migrate.upgrade, migrate.current_version])
-def test_a_server_is_asked_for_its_version_before_anything_else(
+def test_the_version_of_a_server_is_checked_first(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object]
 ) -> None:
     monkeypatch.setattr(migrate, "POSTGRES_MIN", 99)

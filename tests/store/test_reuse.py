@@ -1,4 +1,4 @@
-"""Verbs about what graphs take over from others, and about how long things take, on both databases."""
+"""Reruns, reused attempts and durations, on both databases."""
 
 from collections.abc import Iterator
 
@@ -44,7 +44,7 @@ def ended(repo: Repo, id: int, began: int, until: int) -> None:
     repo.attempts.end([(id, 1, until, "succeed", "done", 0)])
 
 
-def test_a_graph_says_which_one_it_runs_again(store: Store) -> None:
+def test_a_rerun_names_its_source_graph(store: Store) -> None:
     row = RerunRow(7, ("a", "b[1,x]"), 3, 2)
     with store.write() as repo:
         add_graph(repo)
@@ -54,7 +54,7 @@ def test_a_graph_says_which_one_it_runs_again(store: Store) -> None:
         assert (repo.reuse.rerun(1), repo.reuse.rerun(2)) == (row, None)
 
 
-def test_tasks_take_over_the_ends_and_results_of_others(store: Store) -> None:
+def test_tasks_reuse_attempts_and_results(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1, 2, 3)
@@ -71,7 +71,7 @@ def test_tasks_take_over_the_ends_and_results_of_others(store: Store) -> None:
         assert [row.id for row in repo.reuse.finished_tasks(1, -1, 1)] == [1]
 
 
-def test_what_was_never_whole_is_dropped_with_what_it_took_over(store: Store) -> None:
+def test_an_unloaded_graph_is_deleted_with_its_reused_results(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1)
@@ -109,14 +109,14 @@ def played(store: Store) -> Store:
     return store
 
 
-def test_it_is_known_how_long_those_took_that_are_in_a_state(played: Store) -> None:
+def test_durations_of_attempts_are_read_by_state(played: Store) -> None:
     with played.read() as repo:
         assert repo.read.attempt_durations(1, ["a", "b", "c"], [S.SUCCESSFUL]) == [("a", 20)]
         assert repo.read.attempt_durations(1, ["b"], [S.SUCCESSFUL]) == []
         assert repo.read.attempt_durations(2, ["a"], [S.SUCCESSFUL]) == []
 
 
-def test_what_is_still_to_come_tells_since_when_it_runs(played: Store) -> None:
+def test_unfinished_tasks_tell_since_when_they_run(played: Store) -> None:
     with played.read() as repo:
         coming = [
             UnfinishedTaskRow(2, S.RUNNING, Join.ALL, None, "b", NOW + 7),
@@ -127,7 +127,7 @@ def test_what_is_still_to_come_tells_since_when_it_runs(played: Store) -> None:
         assert repo.read.unfinished_tasks(1, -1, ENDED, 1) == coming[:1]
 
 
-def test_what_ended_last_and_before_what(played: Store) -> None:
+def test_the_last_ended_task_and_ended_prerequisites_are_found(played: Store) -> None:
     with played.read() as repo:
         assert (repo.read.last_ended(1, ENDED), repo.read.last_ended(2, ENDED)) == (1, None)
         assert repo.read.ended_prerequisites(3, ENDED, 9) == [EndedPrerequisite(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)]

@@ -21,7 +21,7 @@ def queued(yard: Grounds, task: int) -> list[int | None]:
 
 
 @pytest.mark.parametrize("page", [1, 500])
-def test_each_attempt_waited_from_when_it_was_in_a_queue_until_a_bot_took_it(
+def test_an_attempt_waits_from_entering_a_queue_until_a_bot_claims_it(
     yard: Grounds, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(views, "EVENTS_PAGE", page)

@@ -1,4 +1,4 @@
-"""What happened to a bot: what was noted and what it ran, as one list in the order of time."""
+"""The events of a bot: stored events and attempts in one list by time."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -47,7 +47,7 @@ def life(yard: Grounds) -> dict[str, str]:
     return {label: text_of(Key(id)) for label, id in labels.items()}
 
 
-def test_what_a_bot_ran_stands_between_what_was_noted_of_it(yard: Grounds) -> None:
+def test_attempts_are_sorted_between_the_stored_events_of_a_bot(yard: Grounds) -> None:
     names = life(yard)
     assert [(one.kind, one.task, one.attempt, one.note) for one in told(yard, "rack1")] == [
         ("task_started", names["b"], 1, ""),
@@ -60,18 +60,18 @@ def test_what_a_bot_ran_stands_between_what_was_noted_of_it(yard: Grounds) -> No
 
 
 @pytest.mark.parametrize("page", [1, 2, 4])
-def test_pages_are_the_whole_list_each_event_once(yard: Grounds, page: int) -> None:
+def test_pages_have_each_event_once(yard: Grounds, page: int) -> None:
     life(yard)
     assert told(yard, "rack1", page) == told(yard, "rack1")
 
 
-def test_what_is_in_hand_is_told_however_old_its_task_is(yard: Grounds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_attempt_is_shown_however_old_its_task_is(yard: Grounds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bots, "EVENTS_LOOKED_MAX", 0)
     life(yard)
     assert [one.kind for one in told(yard, "rack1")] == ["task_started", "error", "connected"]
 
 
-def test_a_session_that_is_over_has_no_troubles(yard: Grounds) -> None:
+def test_an_ended_session_records_no_complaints(yard: Grounds) -> None:
     life(yard)
     yard.hello("rack1", session="s2")
     refused = [yard.do(partial(record_error, bot=id, session="s1", text="late")) for id in ("rack1", "nobody")]

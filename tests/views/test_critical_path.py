@@ -1,4 +1,4 @@
-"""What determined the end of a graph, and when one that moves is expected to end, on both databases."""
+"""The critical path of settled and of unfinished graphs, on both databases."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -43,7 +43,7 @@ def nightly(**nodes: object) -> Mapping[str, object]:
     return {"name": "nightly", **graph(**nodes)}
 
 
-def test_a_settled_graph_tells_its_path_with_what_waited_and_what_ran(rig: Rig) -> None:
+def test_the_path_of_a_settled_graph_has_waiting_and_running_times(rig: Rig) -> None:
     labels = rig.submit(nightly(a=task(), b=task("a"), c=task("b")))
     play(rig, labels, ("a", 100, 1_000), ("b", 300, 2_000), ("c", 0, 500))
     seen = told(rig, labels)
@@ -56,7 +56,7 @@ def test_a_settled_graph_tells_its_path_with_what_waited_and_what_ran(rig: Rig) 
     assert (seen.ended_ms, seen.whole, seen.expected_end_ms) == (seen.path[-1].ended_ms, True, None)
 
 
-def test_the_path_leads_back_over_whatever_ended_last(rig: Rig) -> None:
+def test_the_path_leads_back_over_the_prerequisite_that_ended_last(rig: Rig) -> None:
     either = {"requires": ["slow", "quick"], "join": "any", "task": task()["task"]}
     labels = rig.submit(graph(slow=task(), quick=task(), either=either, last=task("either")))
     rig.hello()
@@ -82,7 +82,7 @@ def test_a_rerun_counts_what_ran_and_the_pause_before_it_as_waiting(rig: Rig) ->
     assert (seen.total_ms, seen.running_ms, seen.waiting_ms) == (8_000, 3_000, 5_000)
 
 
-def test_a_graph_that_moves_is_expected_to_end_as_it_did_before(rig: Rig) -> None:
+def test_the_expected_end_comes_from_older_graphs(rig: Rig) -> None:
     nodes = {"a": task(), "b": task("a"), "c": task("b"), "quick": task("a")}
     for takes in (1_000, 9_000, 3_000):
         labels = rig.submit(nightly(**{label: node for label, node in nodes.items() if label != "quick"}))
@@ -104,7 +104,7 @@ def test_a_graph_that_moves_is_expected_to_end_as_it_did_before(rig: Rig) -> Non
     assert (late.path[0].remaining_ms, late.expected_end_ms) == (0, rig.clock.now() + 6_100)
 
 
-def test_without_a_past_nothing_is_expected(rig: Rig) -> None:
+def test_without_older_graphs_no_end_is_expected(rig: Rig) -> None:
     play(rig, rig.submit(graph(a=task())), ("a", 0, 1_000))
     for document in (graph(a=task()), {"name": "other", **graph(a=task())}):
         labels = rig.submit(document)
@@ -114,7 +114,7 @@ def test_without_a_past_nothing_is_expected(rig: Rig) -> None:
         rig.engine.cancel(Cancel(graph=labels.graph))
 
 
-def test_what_somebody_may_not_see_tells_them_nothing(file_rig: Rig) -> None:
+def test_graphs_that_the_caller_may_not_see_give_no_durations(file_rig: Rig) -> None:
     play(file_rig, file_rig.submit(nightly(a=task())), ("a", 0, 1_000))
     labels = file_rig.submit(nightly(a=task()))
     assert told(file_rig, labels, frozenset({"default"})).known == 1
@@ -122,7 +122,7 @@ def test_what_somebody_may_not_see_tells_them_nothing(file_rig: Rig) -> None:
     assert told(file_rig, labels, frozenset()).known == 0
 
 
-def test_what_is_blocked_and_all_behind_it_is_not_waited_for(rig: Rig) -> None:
+def test_blocked_tasks_and_their_dependents_are_not_waited_for(rig: Rig) -> None:
     labels = rig.submit(nightly(bad=task(), x=task("bad"), y=task("x"), other=task()))
     rig.hello()
     leases = {lease.task: lease for lease in rig.claim(8)}
@@ -145,7 +145,7 @@ def test_a_graph_that_is_not_there_has_no_path(file_rig: Rig) -> None:
         assert views.critical_path(repo, 404, START, None) is None
 
 
-def test_what_was_taken_over_took_no_time(rig: Rig) -> None:
+def test_a_reused_attempt_takes_no_time(rig: Rig) -> None:
     labels = rig.submit(nightly(a=task(), b=task("a")))
     play(rig, labels, ("a", 0, 1_000), ("b", 0, 1_000))
     made = rig.engine.renew(labels.text, ("b",))

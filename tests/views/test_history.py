@@ -1,4 +1,4 @@
-"""The story of a task: everything in order, and the machine agrees with it."""
+"""The history of a task is in order and follows the state machine."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,7 +39,7 @@ def told(yard: Yard, task: int) -> TaskHistory:
         return read_history(repo, task)
 
 
-def test_a_task_that_was_only_born_has_a_birth_and_the_wish_for_it(yard: Yard) -> None:
+def test_a_new_task_has_its_creation_and_the_request_for_it(yard: Yard) -> None:
     labels = yard.submit(chain("a", "b"))
     one = told(yard, labels["b"])
     assert one == TaskHistory(
@@ -52,7 +52,7 @@ def test_a_task_that_was_only_born_has_a_birth_and_the_wish_for_it(yard: Yard) -
     assert replay(one) is State.UNSCHEDULED
 
 
-def test_a_story_tells_moves_attempts_and_wishes_in_order(yard: Yard) -> None:
+def test_a_history_has_moves_attempts_and_requests_in_order(yard: Yard) -> None:
     labels = yard.submit({"tasks": {"a": {"reruns": 1, "task": {"payload": {"command": ["true"]}}}}})
     born = yard.now
     yard.hello("b1")
@@ -88,7 +88,7 @@ def test_a_story_tells_moves_attempts_and_wishes_in_order(yard: Yard) -> None:
     assert replay(one) is one.state is S.RUNNING
 
 
-def test_what_people_asked_about_a_task_stands_before_what_follows_from_it(yard: Yard) -> None:
+def test_a_request_comes_before_its_consequences(yard: Yard) -> None:
     labels = yard.submit(chain("a"))
     yard.later(5)
     with yard.transaction() as transaction:
@@ -101,14 +101,12 @@ def test_what_people_asked_about_a_task_stands_before_what_follows_from_it(yard:
     ]  # fmt: skip
 
 
-def test_there_is_no_story_of_nobody(yard: Yard) -> None:
+def test_an_unknown_task_has_no_history(yard: Yard) -> None:
     with pytest.raises(LookupError, match="there is no task 0000000000000007"):
         told(yard, 7)
 
 
-def test_a_story_is_read_in_pages_and_says_when_it_is_not_told_to_its_end(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_history_is_read_in_pages_and_says_when_it_is_cut(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = yard.submit(chain("a"))
     yard.hello("b1")
     yard.end("b1", yard.claim("b1")[0])
@@ -125,7 +123,9 @@ def test_a_story_is_read_in_pages_and_says_when_it_is_not_told_to_its_end(
 
 
 @pytest.mark.parametrize("wrong", [{"source": State.SKIPPED}, {"signal": Signal.REUSE}, {"target": State.FAILED}])
-def test_a_story_that_is_no_walk_through_the_machine_is_a_contradiction(yard: Yard, wrong: dict[str, object]) -> None:
+def test_a_history_that_does_not_follow_the_state_machine_is_a_contradiction(
+    yard: Yard, wrong: dict[str, object]
+) -> None:
     labels = yard.submit(chain("a"))
     one = told(yard, labels["a"])
     last = one.happened[-1]
@@ -136,7 +136,7 @@ def test_a_story_that_is_no_walk_through_the_machine_is_a_contradiction(yard: Ya
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_replaying_what_happened_gives_what_is_stored(yard: Yard, seed: int) -> None:
+def test_replaying_the_events_gives_the_stored_state(yard: Yard, seed: int) -> None:
     chance = Random(seed)
     graphs = [yard.submit(random_graph(chance)) for _ in range(3)]
     yard.hello("b1")
@@ -151,7 +151,7 @@ def test_replaying_what_happened_gives_what_is_stored(yard: Yard, seed: int) -> 
     assert max(len(one.attempts) for one in stories_told) > 1
 
 
-def test_an_attempt_that_was_lost_and_taken_up_again_is_told_as_two(yard: Yard) -> None:
+def test_a_lost_and_retried_attempt_is_shown_as_two(yard: Yard) -> None:
     labels = yard.submit(chain("a"))
     yard.hello("b1")
     (lease,) = yard.claim("b1")

@@ -1,4 +1,4 @@
-"""Verbs of those who only read, and of who may do what: on both databases, alike."""
+"""Queries for lists, and tokens, on both databases."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def store(database_url: str) -> Iterator[Store]:
     store.close()
 
 
-def test_the_first_key_of_the_seal_stays(store: Store) -> None:
+def test_the_first_signing_key_stays(store: Store) -> None:
     with store.write() as repo:
         assert repo.tokens.signing_keys() == []
         repo.tokens.add_signing_key(b"\x00\xff" * 16)
@@ -33,7 +33,7 @@ def test_the_first_key_of_the_seal_stays(store: Store) -> None:
         assert repo.tokens.signing_keys() == [b"y" * 32, b"\x00\xff" * 16]
 
 
-def test_admins_are_those_who_may_do_everything_and_are_good(store: Store) -> None:
+def test_admins_are_valid_tokens_with_the_admin_scope(store: Store) -> None:
     scopes = ['["admin"]', '["pool:lab:admin"]', '["pool:lab:read","admin"]', '["admin"]', '["admin"]']
     with store.write() as repo:
         repo.tokens.add([(f"t{place}", "user", "ann", "d", one, None, NOW, None) for place, one in enumerate(scopes)])
@@ -43,7 +43,7 @@ def test_admins_are_those_who_may_do_everything_and_are_good(store: Store) -> No
         assert repo.tokens.valid_with_scope("admin", Millis(NOW)) == ["t0", "t2"]
 
 
-def test_tokens_are_kept_found_listed_and_revoked_once(store: Store) -> None:
+def test_tokens_are_stored_found_listed_and_revoked_once(store: Store) -> None:
     rows = [(f"t{number}", "user", "ann", "d", "[]", None, NOW + number // 2, None) for number in range(5)]
     with store.write() as repo:
         repo.tokens.add(rows)
@@ -61,7 +61,7 @@ def test_tokens_are_kept_found_listed_and_revoked_once(store: Store) -> None:
         assert repo.tokens.revoke("none", NOW) is False
 
 
-def test_graphs_are_listed_by_what_is_wanted(store: Store) -> None:
+def test_graphs_are_listed_by_a_filter(store: Store) -> None:
     with store.write() as repo:
         for id in (3, 4, 5):
             add_graph(repo, id)
@@ -85,7 +85,7 @@ def test_graphs_are_listed_by_what_is_wanted(store: Store) -> None:
         assert repo.graphs.pools_of([]) == {}
 
 
-def test_tasks_are_listed_counted_and_named(store: Store) -> None:
+def test_tasks_are_listed_and_counted_with_their_labels(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo, 1)
         repo.graphs.add_pools(1, ["lab"])
@@ -119,7 +119,7 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
         assert repo.read.last_results([11, 12]) == {12: '{"a": 1}'}
 
 
-def test_bots_are_listed_as_they_and_an_admin_say(store: Store) -> None:
+def test_bots_are_listed_with_their_own_and_an_admins_settings(store: Store) -> None:
     with store.write() as repo:
         repo.bots.begin_sessions([(f"b{number}", "p", "s", "", 2, NOW, NOW, "", None, None, 0) for number in range(3)])
         repo.bots.set_dimensions([(f"b{number}", "[]") for number in range(3)])

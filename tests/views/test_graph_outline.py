@@ -1,4 +1,4 @@
-"""A graph in outline: its state, its counts, and whether it is settled."""
+"""The outline of a graph: its state, its counts, and whether it is settled."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ def counts(one: GraphOutline) -> tuple[GraphState, int, int, int, bool]:
     return (one.state, one.active, one.behind, one.unhandled, one.settled)
 
 
-def test_a_graph_is_told_from_its_birth_to_its_end(rig: Rig) -> None:
+def test_the_outline_follows_a_graph_from_creation_to_end(rig: Rig) -> None:
     labels = rig.submit({"name": "nightly", "tasks": {"a": task(), "b": task("a")}})
     born = told(rig, labels)
     assert (born.name, born.created_ms, born.canceled_ms) == ("nightly", rig.graph(labels.graph).created_ms, None)
@@ -61,7 +61,7 @@ def test_a_canceled_graph_is_settled_when_what_ran_has_stopped(rig: Rig) -> None
     assert (ended.state, ended.settled) == (GraphState.CANCELED, True)
 
 
-def test_what_is_no_graph_is_refused(rig: Rig) -> None:
+def test_an_unknown_graph_has_no_outline(rig: Rig) -> None:
     for text, code in (("7000000000000008", Code.NOT_FOUND), ("graph one", Code.INVALID)):
         refused = rig.engine.graph(text)
         assert isinstance(refused, Refusal)

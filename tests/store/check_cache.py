@@ -1,14 +1,14 @@
-"""What a store knows by heart has to be what it has."""
+"""Compare the row cache of a store with its database."""
 
 from taskyard.store.connection import Store
 from taskyard.store.sqlite import SqliteStore
 
 
-def check_memory(store: Store) -> None:
-    """Compare what the writer of a store knows by heart with what is there; PostgreSQL's knows nothing for long."""
+def check_row_cache(store: Store) -> None:
+    """Fail if the row cache of the SQLite writer differs from the database; PostgreSQL has no lasting cache."""
     if not isinstance(store, SqliteStore):
         return
-    with store.write() as repo:  # what others have written since is forgotten by now
+    with store.write() as repo:  # this clears the cache if another process has written
         known = dict(repo.cache.tasks)
         assert {task.id: task for task in repo.tasks.read(list(known))} == known
         graphs = dict(repo.cache.graphs)

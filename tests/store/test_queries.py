@@ -1,4 +1,4 @@
-"""Every statement: well formed, used, understood by both databases, and where it matters served by an index."""
+"""Every SQL statement is well formed, used, valid on both databases, and served by an index if it is frequent."""
 
 import re
 import sqlite3
@@ -78,13 +78,13 @@ def test_only_the_repository_runs_statements() -> None:
 
 
 @pytest.mark.parametrize("database", [SQLITE, POSTGRES])
-def test_the_only_words_in_a_text_are_states_and_tables(database: str) -> None:
+def test_the_only_literals_in_sql_are_states_and_tables(database: str) -> None:
     known = {*State, *schema.metadata.tables}
     for one in statements(database).values():
         assert {word for word in re.findall(r"'([^']*)'", one.text) if word and word not in known} == set(), one.name
 
 
-def test_a_statement_that_writes_says_where() -> None:
+def test_every_update_and_delete_has_a_where_clause() -> None:
     for one in statements(SQLITE).values():
         if one.text.startswith(("UPDATE", "DELETE")):
             assert " WHERE " in one.text, one.name
@@ -113,7 +113,7 @@ def postgres_plans(request: pytest.FixtureRequest) -> Iterator[psycopg.Connectio
 
 
 def fill(url: str) -> None:
-    """A few thousand rows, so that a planner has something to think about."""
+    """A few thousand rows, so that the query planner has statistics."""
     store = open_store(url)
     with store.write() as repo:
         many = range(100, 2_100)
@@ -154,7 +154,7 @@ def test_sqlite_understands_every_statement(sqlite: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
-def test_sqlite_finds_what_is_hot_by_an_index(sqlite: sqlite3.Connection, analyzed: bool) -> None:
+def test_sqlite_runs_frequent_queries_by_an_index(sqlite: sqlite3.Connection, analyzed: bool) -> None:
     if analyzed:
         sqlite.execute("ANALYZE")
     scans = {name: sqlite_scans(sqlite, statements(SQLITE)[name]) for name in HOT}
@@ -175,7 +175,7 @@ def test_postgres_understands_every_statement(postgres_plans: psycopg.Connection
 
 
 @pytest.mark.parametrize("name", HOT)
-def test_postgres_finds_what_is_hot_by_an_index(postgres_plans: psycopg.Connection[Any], name: str) -> None:
+def test_postgres_runs_frequent_queries_by_an_index(postgres_plans: psycopg.Connection[Any], name: str) -> None:
     one = statements(POSTGRES)[name]
     postgres_plans.execute(f"PREPARE one AS {for_postgres(one)}".encode())
     values = f"({', '.join(['NULL'] * len(one.parameters))})" if one.parameters else ""

@@ -1,4 +1,4 @@
-"""Facts can be read as they were written, and the letters in them mean today what they meant yesterday."""
+"""Facts are decoded as they were encoded, and stored letters keep their meaning."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_every_state_and_every_signal_has_a_letter_of_its_own() -> None:
     assert len(set(SIGNAL_LETTERS.values())) == len(SIGNAL_LETTERS)
 
 
-def test_a_letter_that_is_in_databases_keeps_its_meaning() -> None:
+def test_a_stored_letter_keeps_its_meaning() -> None:
     assert ("".join(STATE_LETTERS.values()), "".join(SIGNAL_LETTERS.values())) == (
         "-ubpwrtsfecgkd?",
         "-RBDSMUANCYFLVXZKG",
@@ -31,7 +31,7 @@ def test_a_letter_that_is_in_databases_keeps_its_meaning() -> None:
 @pytest.mark.parametrize("attempt", [None, 3])
 @pytest.mark.parametrize("bot", [None, 'a "bot"'])
 @pytest.mark.parametrize("reason", [None, "exit_code"])
-def test_a_fact_is_read_as_it_was_written(attempt: int | None, bot: str | None, reason: str | None) -> None:
+def test_a_fact_is_decoded_as_it_was_encoded(attempt: int | None, bot: str | None, reason: str | None) -> None:
     move = encode_transition("running", "failed", "fail")
     plain = encode_fact(encode_transition(None, "running", None), None, None, None)
     row = f"[{encode_fact(move, attempt, bot, reason)},{plain}]"
@@ -42,11 +42,11 @@ def test_a_fact_is_read_as_it_was_written(attempt: int | None, bot: str | None, 
     ]
 
 
-def test_what_nobody_had_a_part_in_is_written_as_its_move_alone() -> None:
+def test_a_fact_without_attempt_bot_and_reason_is_its_move_alone() -> None:
     assert encode_fact(encode_transition("waiting", "running", "claim"), 0, None, None) == '["wCr"]'
 
 
 @pytest.mark.parametrize("row", ["nonsense", "[[]]", '[["w!r"]]', '[["-C-"]]', '[["wCr", "one"]]'])
-def test_what_no_one_wrote_is_not_read(row: str) -> None:
+def test_malformed_facts_are_refused(row: str) -> None:
     with pytest.raises(MalformedFacts):
         decode_facts(row)

@@ -1,4 +1,4 @@
-"""Verbs of those who ask why, on both databases: each finds what it is asked about, and counts no further than told."""
+"""Queries of `why`, on both databases: each finds what it is asked about, and stops at its limit."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ def contend(repo: Repo, *ids: int) -> None:
     repo.tasks.write_unmoved(tasks)
 
 
-def test_prerequisites_are_found_by_where_they_are(store: Store) -> None:
+def test_prerequisites_are_found_by_state(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1, 2, 3, 9)
@@ -44,7 +44,7 @@ def test_prerequisites_are_found_by_where_they_are(store: Store) -> None:
         assert repo.read.prerequisites(9, [], 9) == []
 
 
-def test_labels_ends_and_wishes_are_found_by_task(store: Store) -> None:
+def test_labels_ended_attempts_and_requests_are_found_by_task(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1, 2)
@@ -70,7 +70,7 @@ def test_labels_ends_and_wishes_are_found_by_task(store: Store) -> None:
         assert repo.read.audit_notes([], "cancel") == {}
 
 
-def test_who_holds_mutexes_while_somebody_runs_it_is_found_by_its_kind(store: Store) -> None:
+def test_holders_of_mutexes_are_found_by_bot_and_kind(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1, 2, 3, 4, is_constrained=1)
@@ -83,7 +83,7 @@ def test_who_holds_mutexes_while_somebody_runs_it_is_found_by_its_kind(store: St
         assert repo.read.subgraph_holders("b1", "graph", 9) == []
 
 
-def test_those_before_a_task_in_its_queue_are_counted_up_to_a_number(store: Store) -> None:
+def test_tasks_ahead_in_a_queue_are_counted_up_to_a_limit(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         repo.queues.add([(8, 1, 8, "any", "lab", '[["pool",["lab"]]]')], 1)
@@ -102,7 +102,7 @@ def test_those_before_a_task_in_its_queue_are_counted_up_to_a_number(store: Stor
         assert repo.read.count_ahead(8, QueuePosition(100, LATER, 5), 2) == 2
 
 
-def test_what_is_in_use_is_added_up_over_those_who_hold_it(store: Store) -> None:
+def test_the_use_of_pools_and_limits_is_summed_over_their_holders(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         repo.queues.add([(8, 1, 8, "any", "lab", "a"), (9, 2, 9, "any", "other", "b")], 2)
@@ -122,7 +122,7 @@ def test_what_is_in_use_is_added_up_over_those_who_hold_it(store: Store) -> None
         assert repo.read.limit_use("nobody's", HOLDING) == 0
 
 
-def test_those_before_a_task_in_the_line_for_a_pool_are_counted_among_the_oldest(store: Store) -> None:
+def test_held_tasks_before_a_task_are_counted_among_the_oldest(store: Store) -> None:
     reasons = [Reason.CAPACITY, Reason.RESERVED]
     with store.write() as repo:
         add_graph(repo)
@@ -140,7 +140,7 @@ def test_those_before_a_task_in_the_line_for_a_pool_are_counted_among_the_oldest
         assert repo.read.place_in_line("lab", [], QueuePosition(100, LATER, 9), 9) == (0, 5)
 
 
-def test_what_moved_a_task_is_found_around_it(store: Store) -> None:
+def test_events_that_may_have_moved_a_task_are_found(store: Store) -> None:
     def fact(source: State, signal: Signal, target: State) -> str:
         return encode_fact(encode_transition(source, target, signal), None, None, None)
 

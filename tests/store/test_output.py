@@ -1,4 +1,4 @@
-"""What attempts leave beside their end, on both databases."""
+"""Output, resource use, progress, checkpoints and results of attempts, on both databases."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.repo.output import OutputSize, StatsRow
 from tests.store.rows import LATER, NOW, READY, add_graph, add_tasks, move
-from tests.store.test_verbs import S
+from tests.store.test_repositories import S
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def running(repo: Repo, *ids: int, attempt: int = 1) -> None:
         repo.tasks.write_moved([(task, source)])
 
 
-def test_output_is_kept_in_chunks_and_read_from_any_byte(store: Store) -> None:
+def test_output_is_stored_in_chunks_and_read_from_any_byte(store: Store) -> None:
     with store.write() as repo:
         running(repo, 1, 2, attempt=2)
         repo.output.add_chunks(
@@ -49,7 +49,7 @@ def test_output_is_kept_in_chunks_and_read_from_any_byte(store: Store) -> None:
         assert repo.output.chunk_times(1, 2, 0, 10, 9) == []
 
 
-def test_progress_is_the_last_word_and_a_checkpoint_outlives_its_attempt(store: Store) -> None:
+def test_the_latest_progress_is_kept_and_a_checkpoint_outlives_its_attempt(store: Store) -> None:
     with store.write() as repo:
         running(repo, 1, 2, attempt=2)
         repo.output.set_progress([(1, 1, NOW, "old", b"one"), (1, 2, NOW, "half", None), (2, 2, NOW, None, b"\xff")])

@@ -1,4 +1,4 @@
-"""What a writer knows by heart: it saves reading, and is never what is not there."""
+"""The row cache saves reads and never differs from the database."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from taskyard.store import row_cache
 from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.repo.admission import PoolRow
 from taskyard.store.rows import TaskRecord
-from tests.store.by_heart import check_memory
+from tests.store.check_cache import check_row_cache
 from tests.store.rows import NOW, add_graph, add_tasks
 
 S = State
@@ -32,7 +32,7 @@ def sqlite(sqlite_url: str) -> Iterator[Store]:
 
 @contextmanager
 def filled(url: str) -> Iterator[Store]:
-    """A store with a graph, three tasks and a bot; in the end it knows nothing that is not so."""
+    """A store with a graph, three tasks and a bot; at the end its cache must agree with the database."""
     store = open_store(url)
     with store.write() as repo:
         add_graph(repo)
@@ -40,12 +40,12 @@ def filled(url: str) -> Iterator[Store]:
         repo.bots.begin_sessions([("b", "p", "s", "", 1, NOW, NOW, "", None, None, 0)])
         repo.bots.set_dimensions([("b", "[]")])
     yield store
-    check_memory(store)
+    check_row_cache(store)
     store.close()
 
 
 def take(repo: Repo, id: int, *targets: State, bot: str | None = None) -> TaskRecord:
-    """Move a task that is recalled."""
+    """Move a task that is in the cache."""
     task = repo.tasks.get([id])[id]
     for target in targets:
         source, task.life = task.state, task.life.at(target)
@@ -55,14 +55,14 @@ def take(repo: Repo, id: int, *targets: State, bot: str | None = None) -> TaskRe
 
 
 def write_elsewhere(store: Store, text: str) -> None:
-    """Write as another program would."""
+    """Write as another process would."""
     connection = sqlite3.connect(store.url.removeprefix("sqlite:///"))
     with connection:
         connection.execute(text)
     connection.close()
 
 
-def test_in_one_transaction_a_task_is_one_thing(store: Store) -> None:
+def test_a_transaction_sees_one_object_per_task(store: Store) -> None:
     with store.write() as repo:
         first = repo.tasks.get([2, 1, 404])
         assert list(first) == [2, 1]
@@ -70,7 +70,7 @@ def test_in_one_transaction_a_task_is_one_thing(store: Store) -> None:
         assert repo.tasks.cached(404) is None
 
 
-def test_whoever_was_just_born_and_awaits_nobody_is_known_as_it_would_be_read(store: Store) -> None:
+def test_a_new_task_without_prerequisites_is_cached_as_it_would_be_read(store: Store) -> None:
     with store.write() as repo:
         add_tasks(repo, 4, rules='{"reruns":2}', due_ms=NOW + 1, priority=7, is_constrained=1)
         add_tasks(repo, 5, awaited=1)
@@ -79,13 +79,13 @@ def test_whoever_was_just_born_and_awaits_nobody_is_known_as_it_would_be_read(st
         assert repo.tasks.cached(5) is None
 
 
-def test_what_is_just_born_takes_no_more_than_half_of_the_memory(sqlite: Store) -> None:
+def test_new_tasks_take_at_most_half_of_the_cache(sqlite: Store) -> None:
     with sqlite.write() as repo:
         add_tasks(repo, *range(10, 10 + row_cache.CACHED_MAX // 2))
         assert repo.tasks.cached(10) is None
 
 
-def test_the_only_writer_knows_from_one_transaction_to_the_next(sqlite: Store) -> None:
+def test_the_cache_of_the_only_writer_outlives_a_transaction(sqlite: Store) -> None:
     with sqlite.write() as repo:
         task = take(repo, 1, S.PENDING)
     with sqlite.write() as repo:
@@ -93,7 +93,7 @@ def test_the_only_writer_knows_from_one_transaction_to_the_next(sqlite: Store) -
         assert repo.tasks.read([1]) == [task]
 
 
-def test_one_writer_among_many_knows_nothing_for_longer_than_a_transaction(postgres_url: str) -> None:
+def test_the_cache_of_one_of_several_writers_ends_with_its_transaction(postgres_url: str) -> None:
     store = open_store(postgres_url)
     with store.write() as repo:
         add_graph(repo)
@@ -104,7 +104,7 @@ def test_one_writer_among_many_knows_nothing_for_longer_than_a_transaction(postg
     store.close()
 
 
-def test_what_was_undone_is_forgotten(store: Store) -> None:
+def test_a_rollback_clears_the_cache(store: Store) -> None:
     def fail(repo: Repo) -> None:
         take(repo, 1, S.PENDING)
         raise RuntimeError
@@ -115,7 +115,7 @@ def test_what_was_undone_is_forgotten(store: Store) -> None:
         assert repo.tasks.get([1])[1].state is S.UNSCHEDULED
 
 
-def test_what_somebody_else_wrote_is_read(sqlite: Store) -> None:
+def test_a_write_of_another_process_clears_the_cache(sqlite: Store) -> None:
     with sqlite.write() as repo:
         repo.tasks.get([1])
         repo.bots.callers(["b"])
@@ -126,24 +126,24 @@ def test_what_somebody_else_wrote_is_read(sqlite: Store) -> None:
         assert repo.bots.callers(["b"])["b"].version == 7
 
 
-@pytest.mark.parametrize("verb", ["end_leases", "mark_loaded", "delete"])
-def test_what_is_written_past_the_memory_is_read_in_the_next_transaction(sqlite: Store, verb: str) -> None:
+@pytest.mark.parametrize("method", ["end_leases", "mark_loaded", "delete"])
+def test_a_statement_that_bypasses_the_cache_clears_it_after_the_transaction(sqlite: Store, method: str) -> None:
     with sqlite.write() as repo:
         task = take(repo, 1, S.PENDING, S.WAITING, S.RUNNING, bot="b")
         task.lease_until_ms = task.due_ms = NOW
         repo.tasks.write_unmoved([task])
         repo.tasks.get([2])
     with sqlite.write() as repo:
-        if verb == "end_leases":
+        if method == "end_leases":
             repo.tasks.end_leases([("b", "", NOW - 5, NOW - 4)])
         else:
-            getattr(repo.tasks, verb)([2])
+            getattr(repo.tasks, method)([2])
         assert repo.tasks.cached(2) is not None
     with sqlite.write() as repo:
         assert repo.cache.tasks == {}
 
 
-def test_a_bot_is_greeted_by_heart_until_something_else_is_said_about_it(sqlite: Store) -> None:
+def test_a_bot_is_cached_until_its_row_changes(sqlite: Store) -> None:
     with sqlite.write() as repo:
         assert repo.bots.callers(["b", "nobody"]).keys() == {"b"}
         repo.bots.record_polls([("b", "p1", NOW, "")])
@@ -164,7 +164,7 @@ def test_a_bot_is_greeted_by_heart_until_something_else_is_said_about_it(sqlite:
         assert repo.bots.callers(["b"])["b"] is check
 
 
-def test_no_more_is_known_than_fits(sqlite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_is_cleared(sqlite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_cache, "CACHED_MAX", 2)
     with sqlite.write() as repo:
         assert len(repo.tasks.get([1, 2, 3])) == 3
@@ -172,7 +172,7 @@ def test_no_more_is_known_than_fits(sqlite: Store, monkeypatch: pytest.MonkeyPat
         assert repo.tasks.cached(1) is None
 
 
-def test_a_graph_is_known_as_it_was_turned(store: Store) -> None:
+def test_a_cached_graph_has_its_written_state(store: Store) -> None:
     with store.write() as repo:
         assert repo.graphs.get(1).events == 0
         repo.graphs.write_states([(1, "blocked", 1, 2, 3, 4, NOW)])
@@ -182,22 +182,22 @@ def test_a_graph_is_known_as_it_was_turned(store: Store) -> None:
         assert repo.graphs.get_locked([1]) == [known] == repo.graphs.peek([1])
 
 
-@pytest.mark.parametrize("verb", ["mark_canceled", "set_loader", "set_created", "count_extension"])
-def test_whatever_is_said_about_a_graph_is_read_anew(store: Store, verb: str) -> None:
+@pytest.mark.parametrize("method", ["mark_canceled", "set_loader", "set_created", "count_extension"])
+def test_a_change_of_a_graph_evicts_it(store: Store, method: str) -> None:
     with store.write() as repo:
         before = repo.graphs.get(1)
-        match verb:
+        match method:
             case "set_loader":
                 repo.graphs.set_loader(1, "somebody")
             case "count_extension":
                 repo.graphs.count_extension(1, 7)
             case _:
-                getattr(repo.graphs, verb)(1, Millis(NOW + 7))
+                getattr(repo.graphs, method)(1, Millis(NOW + 7))
         assert repo.graphs.get(1) != before
         assert [repo.graphs.get(1)] == repo.graphs.peek([1]) == repo.graphs.get_locked([1])
 
 
-def test_who_mends_what_is_stored_goes_by_it(sqlite: Store) -> None:
+def test_a_repair_bypasses_the_cache(sqlite: Store) -> None:
     with sqlite.write() as repo:
         known = repo.graphs.get(1)
     with sqlite.write() as repo:
@@ -209,7 +209,7 @@ def test_who_mends_what_is_stored_goes_by_it(sqlite: Store) -> None:
         assert repo.cache.graphs == {}
 
 
-def test_pools_and_queues_are_read_when_there_is_something_new(store: Store) -> None:
+def test_pools_and_queues_are_read_again_after_a_change(store: Store) -> None:
     with store.write() as repo:
         assert repo.admission.locked_pools() == []
         repo.admission.set_pool("p", 3, from_bots=False)

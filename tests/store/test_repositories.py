@@ -1,4 +1,4 @@
-"""Every verb about tasks, graphs, edges, attempts, the fleet and admission, on both databases."""
+"""The methods of the repositories of tasks, graphs, edges, attempts, bots and admission, on both databases."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ def store(database_url: str) -> Iterator[Store]:
 # Tasks.
 
 
-def test_a_task_is_read_as_it_was_born(store: Store) -> None:
+def test_a_task_is_read_as_it_was_inserted(store: Store) -> None:
     columns = {"is_handler": 1, "is_constrained": 1, "awaited": 2, "met": 1, "broken": 3, "impossible": 4, "loading": 1}
     with store.write() as repo:
         add_graph(repo)
@@ -43,14 +43,14 @@ def test_a_task_is_read_as_it_was_born(store: Store) -> None:
     assert (task.due_ms, task.life.not_before_ms, task.life.round, task.bot) == (NOW, 5, 1, None)
 
 
-def test_tasks_come_in_the_order_of_their_ids_and_the_missing_do_not_come(store: Store) -> None:
+def test_tasks_are_read_in_order_of_their_ids_and_missing_ones_are_left_out(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 9, 3, 5)
         assert [task.id for task in repo.tasks.read([9, 404, 5, 3])] == [3, 5, 9]
 
 
-def test_carry_writes_the_whole_task(store: Store) -> None:
+def test_write_moved_writes_all_columns(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1)
@@ -74,7 +74,7 @@ SHAPED = {
 
 
 @pytest.mark.parametrize("shape", MoveKind)
-def test_carry_writes_several_moves_as_one_and_what_their_shape_can_change(store: Store, shape: MoveKind) -> None:
+def test_write_moved_writes_several_moves_as_one_and_the_columns_of_their_kind(store: Store, shape: MoveKind) -> None:
     before, after, bot = SHAPED[shape]
     with store.write() as repo:
         add_graph(repo)
@@ -87,7 +87,7 @@ def test_carry_writes_several_moves_as_one_and_what_their_shape_can_change(store
         assert repo.tasks.read([1]) == [task]
 
 
-def test_carry_refuses_a_task_that_moved_meanwhile_and_nothing_of_the_batch_stays(store: Store) -> None:
+def test_write_moved_refuses_a_batch_with_a_task_that_has_moved(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1, 2)
@@ -104,7 +104,7 @@ def test_carry_refuses_a_task_that_moved_meanwhile_and_nothing_of_the_batch_stay
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 63, 64, 65, 80, 145])
-def test_carry_writes_every_task_however_many_and_all_or_none(store: Store, count: int) -> None:
+def test_write_moved_writes_all_tasks_or_none(store: Store, count: int) -> None:
     ids = list(range(1, count + 1))
     with store.write() as repo:
         add_graph(repo)
@@ -125,7 +125,7 @@ def test_carry_writes_every_task_however_many_and_all_or_none(store: Store, coun
         assert {task.state for task in repo.tasks.read(ids)} == {S.PENDING}
 
 
-def test_keep_writes_what_changed_without_a_move_and_refuses_who_moved(store: Store) -> None:
+def test_write_unmoved_refuses_tasks_that_have_moved(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1)
@@ -152,7 +152,7 @@ MOVES_THE_SCHEMA_REFUSES = {
 
 
 @pytest.mark.parametrize("case", MOVES_THE_SCHEMA_REFUSES)
-def test_the_schema_itself_refuses_what_the_machine_does_not_know(store: Store, case: str) -> None:
+def test_the_schema_refuses_moves_that_the_state_machine_does_not_have(store: Store, case: str) -> None:
     targets, bot = MOVES_THE_SCHEMA_REFUSES[case]
     with store.write() as repo:
         add_graph(repo)
@@ -166,7 +166,7 @@ def test_the_schema_itself_refuses_what_the_machine_does_not_know(store: Store, 
 
 
 @pytest.mark.parametrize("born", [{"state": "pending"}, {"state": "asleep"}, {"awaited": -1}, {"queue_id": 404}])
-def test_the_schema_refuses_who_is_born_as_nobody_is(store: Store, born: dict[str, object]) -> None:
+def test_the_schema_refuses_new_tasks_in_other_states_than_unscheduled(store: Store, born: dict[str, object]) -> None:
     with store.write() as repo:
         add_graph(repo)
     with pytest.raises(REFUSED), store.write() as repo:
@@ -174,7 +174,7 @@ def test_the_schema_refuses_who_is_born_as_nobody_is(store: Store, born: dict[st
 
 
 @pytest.mark.parametrize("table", ["tasks", "labels", "attempts", "queues", "dimensions", "events"])
-def test_a_key_that_is_in_use_is_taken(store: Store, table: str) -> None:
+def test_a_key_in_use_is_a_duplicate(store: Store, table: str) -> None:
     def fill(repo: Repo) -> None:
         match table:
             case "tasks":
@@ -198,7 +198,7 @@ def test_a_key_that_is_in_use_is_taken(store: Store, table: str) -> None:
         fill(repo)
 
 
-def test_tasks_are_found_by_graph_state_label_and_hour(store: Store) -> None:
+def test_tasks_are_found_by_graph_state_label_and_due_time(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_graph(repo, 2)
@@ -249,7 +249,7 @@ def test_candidates_are_the_first_of_each_queue_and_none_of_a_canceled_graph(sto
 # Graphs, edges, attempts.
 
 
-def test_a_graph_is_begun_defined_counted_and_turned(store: Store) -> None:
+def test_a_graph_is_inserted_defined_extended_and_moved(store: Store) -> None:
     definition = ("taskyard", "nightly", "r", "d", "[]", "digest")
     with store.write() as repo:
         assert repo.graphs.add(1, "running", NOW, "me")
@@ -272,7 +272,7 @@ def test_a_graph_is_begun_defined_counted_and_turned(store: Store) -> None:
     assert (graph.extensions, graph.created_ms, graph.canceled_ms, graph.loader) == (3, LATER, LATER, None)
 
 
-def test_an_attempt_is_one_graph_and_it_is_found_once_it_is_whole(store: Store) -> None:
+def test_an_attempt_has_one_subgraph_which_is_found_once_it_is_loaded(store: Store) -> None:
     with store.write() as repo:
         assert [repo.graphs.add(id, "running", NOW, "me", (7, id)) for id in (1, 2)] == [True, True]
         assert not repo.graphs.add(3, "running", NOW, "you", (7, 2)), "somebody else is at it"
@@ -283,14 +283,14 @@ def test_an_attempt_is_one_graph_and_it_is_found_once_it_is_whole(store: Store) 
 
 
 @pytest.mark.parametrize("row", [(1, "asleep", 0, 0, 0, 0, NOW), (1, "running", -1, 0, 0, 0, NOW)])
-def test_a_graph_turns_only_into_what_a_graph_can_be(store: Store, row: tuple[object, ...]) -> None:
+def test_the_schema_refuses_unknown_graph_states(store: Store, row: tuple[object, ...]) -> None:
     with store.write() as repo:
         add_graph(repo)
     with pytest.raises(REFUSED), store.write() as repo:
         repo.graphs.write_states([row])
 
 
-def test_a_graph_that_never_became_whole_is_dropped_in_pages_whatever_hangs_on_what(store: Store) -> None:
+def test_an_unloaded_graph_is_deleted_in_pages_in_any_order_of_edges(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         repo.graphs.add_definition(1, ("",) * 6)
@@ -384,7 +384,7 @@ def test_attempts_that_were_lost_for_a_reason_are_counted_by_their_round(store: 
 # What is kept.
 
 
-def test_events_are_numbered_read_in_pages_and_go_out_once(store: Store) -> None:
+def test_events_are_numbered_read_in_pages_and_published_once(store: Store) -> None:
     happened = encode_fact(encode_transition("waiting", "running", "claim"), 2, 'bot \N{SNOWMAN} "', "r")
     turned = encode_fact(encode_transition(None, "running", None), None, None, None)
     events = [
@@ -412,7 +412,7 @@ def test_events_are_numbered_read_in_pages_and_go_out_once(store: Store) -> None
         assert repo.events.unpublished(9) == told[3:4]
 
 
-def test_what_people_asked_for_is_kept_in_order_and_answers_for_a_while(store: Store) -> None:
+def test_audit_rows_are_kept_in_order_and_responses_for_a_while(store: Store) -> None:
     with store.write() as repo:
         repo.events.add_audits([(NOW, "ann", f"a{n}", 1, "") for n in range(3)])
         assert [row.action for row in repo.events.audits_of(1, 2)] == ["a0", "a1"]
@@ -429,7 +429,7 @@ def test_what_people_asked_for_is_kept_in_order_and_answers_for_a_while(store: S
         assert repo.events.answers(["k0", "k1", "k2"]) == {"k2": ("d2", "y")}
 
 
-def test_notes_stand_in_order_until_they_are_done(store: Store) -> None:
+def test_continuations_stay_in_order_until_they_are_done(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         tell = ("tell", 1, 7, "running", "failed", "", "")
@@ -452,7 +452,7 @@ def test_notes_stand_in_order_until_they_are_done(store: Store) -> None:
         assert [note.id for note in repo.continuations.after(0, 9)] == [second.id, third.id]
 
 
-def test_the_service_remembers_since_when_it_is_up(store: Store) -> None:
+def test_a_server_stores_since_when_it_is_up(store: Store) -> None:
     with store.write() as repo:
         repo.servers.save(ServerRow("rack1:8080", NOW, LATER))
         assert repo.servers.all()["rack1:8080"] == ServerRow("rack1:8080", NOW, LATER)
@@ -462,7 +462,7 @@ def test_the_service_remembers_since_when_it_is_up(store: Store) -> None:
         assert "rack1:8080" not in repo.servers.all()
 
 
-def test_only_a_database_that_servers_share_has_a_clock(store: Store) -> None:
+def test_only_a_database_that_servers_share_has_a_time(store: Store) -> None:
     with store.write() as repo:
         moments = [repo.servers.database_time() for _ in range(3)]
     if store.url.startswith("sqlite"):
@@ -476,7 +476,7 @@ def test_only_a_database_that_servers_share_has_a_clock(store: Store) -> None:
 # The fleet.
 
 
-def test_the_name_of_a_bot_belongs_to_one_pool_until_it_is_freed(store: Store) -> None:
+def test_the_name_of_a_bot_belongs_to_one_pool_until_it_is_released(store: Store) -> None:
     with store.write() as repo:
         repo.bots.begin_sessions([("b1", "p", "s1", "", 4, NOW, NOW, "", None, None, 0)])
         repo.bots.begin_sessions([("b1", "q", "s2", "s1", 4, NOW, NOW, "", None, None, 0)])
@@ -487,7 +487,7 @@ def test_the_name_of_a_bot_belongs_to_one_pool_until_it_is_freed(store: Store) -
         assert repo.bots.callers(["b1"]) == {"b1": CallingBot("s2", "", False, 2, "q")}
 
 
-def test_a_bot_is_told_to_end_until_another_begins_in_its_place(store: Store) -> None:
+def test_the_order_to_terminate_ends_when_a_new_bot_begins(store: Store) -> None:
     with store.write() as repo:
         repo.bots.begin_sessions([(id, "p", "s1", "", 4, NOW, NOW, "rack1:8080", None, None, 0) for id in ("b1", "b2")])
         repo.bots.set_dimensions([(id, encode_dimensions(())) for id in ("b1", "b2")])
@@ -504,7 +504,7 @@ def test_a_bot_belongs_to_the_server_that_it_last_spoke_to(store: Store) -> None
         assert repo.bots.last_servers([]) == {}
 
 
-def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
+def test_a_bot_has_its_own_and_an_admins_settings(store: Store) -> None:
     with store.write() as repo:
         ill = ("b2", "p", "s1", "", 1, NOW, LATER, "", "ill", None, 1)
         repo.bots.begin_sessions([("b1", "p", "s1", "", 4, NOW, NOW, "", None, None, 0), ill])
@@ -580,7 +580,7 @@ def test_queues_are_numbered_in_the_order_of_their_commits(store: Store) -> None
         assert sorted(repo.queues.with_hashes([7, 9])) == [(1, 7), (LARGEST, 7)]
 
 
-def test_a_bot_serves_a_queue_once_however_often_it_is_said(store: Store) -> None:
+def test_a_bot_serves_a_queue_once(store: Store) -> None:
     with store.write() as repo:
         repo.bots.begin_sessions([("b1", "p", "s1", "", 1, NOW, NOW, "", None, None, 0)])
         repo.bots.add_queues([("b1", 0), ("b1", 0)])
@@ -593,7 +593,7 @@ def test_a_bot_serves_a_queue_once_however_often_it_is_said(store: Store) -> Non
 # Admission.
 
 
-def test_the_lock_of_the_pass_is_fenced_by_its_epoch(store: Store) -> None:
+def test_the_admission_lock_is_fenced_by_its_epoch(store: Store) -> None:
     with store.write() as repo:
         assert repo.admission.read_lock() == AdmissionLock(0, None, None)
         repo.admission.take_lock(1, "me", LATER)
@@ -606,7 +606,7 @@ def test_the_lock_of_the_pass_is_fenced_by_its_epoch(store: Store) -> None:
         assert not repo.admission.extend_lock(1, LATER)
 
 
-def test_stirs_are_read_in_order_and_taken_up_once(store: Store) -> None:
+def test_dirty_marks_are_read_in_order_and_deleted_once(store: Store) -> None:
     with store.write() as repo:
         repo.admission.mark_dirty([7, None, 7])
         stirs = repo.admission.dirty(0, 9)
@@ -616,7 +616,7 @@ def test_stirs_are_read_in_order_and_taken_up_once(store: Store) -> None:
         assert repo.admission.dirty(0, 9) == stirs[2:]
 
 
-def test_contenders_are_those_that_a_pass_has_to_admit(store: Store) -> None:
+def test_contenders_are_the_tasks_that_need_admission(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         repo.queues.add([(8, 1, 8, "any", "p", "a")], 1)
@@ -637,7 +637,7 @@ def test_contenders_are_those_that_a_pass_has_to_admit(store: Store) -> None:
         assert repo.admission.tasks_without_admission("q", [S.PENDING, S.WAITING], 9) == []
 
 
-def test_what_limits_admission_is_described_and_described_again(store: Store) -> None:
+def test_pools_and_limits_can_be_configured_again(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1, 2)
@@ -660,7 +660,7 @@ def test_what_limits_admission_is_described_and_described_again(store: Store) ->
         assert repo.admission.stake_after() == {"a": 0, "b": 5}
 
 
-def test_the_last_word_on_a_held_task_is_kept(store: Store) -> None:
+def test_the_latest_hold_of_a_task_is_kept(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1, 2)
@@ -673,7 +673,7 @@ def test_the_last_word_on_a_held_task_is_kept(store: Store) -> None:
         assert set(repo.admission.holds_of([1, 2])) == {2}
 
 
-def test_tasks_are_listed_by_the_mutexes_that_they_name(store: Store) -> None:
+def test_tasks_are_listed_by_their_mutexes(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1, 2, 3, is_constrained=1)
@@ -688,7 +688,7 @@ def test_tasks_are_listed_by_the_mutexes_that_they_name(store: Store) -> None:
         assert repo.admission.mutexes_in_state(S.PENDING, 0) == []
 
 
-def test_what_was_foreseen_is_what_is_found(store: Store) -> None:
+def test_a_prefetched_query_gives_the_same_result(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         repo.queues.add([(8, 1, 8, "any", "p", "[]")], 1)
@@ -715,7 +715,7 @@ def test_what_was_foreseen_is_what_is_found(store: Store) -> None:
 
 
 def looked(repo: Repo) -> list[object]:
-    """Everything that can be foreseen, asked for."""
+    """All queries that can be prefetched."""
     return [
         repo.bots.callers(["b"]),
         repo.tasks.get([1, 2]),
@@ -727,7 +727,7 @@ def looked(repo: Repo) -> list[object]:
     ]
 
 
-def test_what_was_foreseen_and_is_not_asked_costs_nothing_but_the_question(store: Store) -> None:
+def test_an_unused_prefetch_does_no_harm(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         repo.tasks.prefetch([404])
