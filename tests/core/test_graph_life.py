@@ -121,7 +121,7 @@ class World:
         for one, now in self.handlers_before(number):
             other, was = self.nodes[one], before[one]
             was_unhandled, had = unhandled(other.state, other.handlers), other.handlers
-            other.handlers = Handlers(had.ran + now.ran - was.ran, had.hoped + now.hoped - was.hoped)
+            other.handlers = Handlers(had.ran + now.ran - was.ran, had.open + now.open - was.open)
             self.unhandled += unhandled(other.state, other.handlers) - was_unhandled
 
     def handlers(self, number: int) -> list[Handler]:

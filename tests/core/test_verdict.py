@@ -53,9 +53,9 @@ HANDLING = [
     ("a handler expired and never ran", [Handler(State.ERROR)], Handling.UNHANDLED),
     ("a handler was skipped", [Handler(State.SKIPPED)], Handling.UNHANDLED),
     ("a handler is blocked", [Handler(State.BLOCKED)], Handling.UNHANDLED),
-    ("a handler may still run", [Handler(State.UNSCHEDULED)], Handling.HOPED),
-    ("a handler is running", [Handler(State.RUNNING)], Handling.HOPED),
-    ("a handler that ran goes again", [Handler(State.PENDING, ROUND)], Handling.HOPED),
+    ("a handler may still run", [Handler(State.UNSCHEDULED)], Handling.OPEN),
+    ("a handler is running", [Handler(State.RUNNING)], Handling.OPEN),
+    ("a handler that ran goes again", [Handler(State.PENDING, ROUND)], Handling.OPEN),
     ("one was skipped, one ran", [Handler(State.SKIPPED), Handler(State.SUCCESSFUL, ROUND)], Handling.HANDLED),
     ("one ran, one may still run", [Handler(State.RUNNING), Handler(State.SUCCESSFUL, ROUND)], Handling.HANDLED),
 ]

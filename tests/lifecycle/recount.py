@@ -81,7 +81,7 @@ def check_handlers(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> None:
         if task.state in UNSUCCESSFUL:
             counted = handlers_of(Member(task.state, task.life.round), dealing.get(task.id, ()))
             assert task.handlers == counted, task
-        assert min(task.handlers.ran, task.handlers.hoped) >= 0, task
+        assert min(task.handlers.ran, task.handlers.open) >= 0, task
         assert isinstance(task.handlers, Handlers)
 
 

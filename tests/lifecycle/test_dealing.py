@@ -136,7 +136,7 @@ def test_what_fails_while_it_has_not_heard_of_a_run_still_counts_it(yard: Ground
     assert kinds(yard) == [REPORT_RUN]
     assert yard.take_up(yard.notes()[0]) is False
     yard.fail("rack1", leases[last])
-    assert handlers(yard, labels, first, last) == [Handlers(ran=1), Handlers(hoped=1)]
+    assert handlers(yard, labels, first, last) == [Handlers(ran=1), Handlers(open=1)]
     consult(yard)
     yard.keep_promises()
     assert handlers(yard, labels, first, last) == [Handlers(ran=1), Handlers(ran=1)]
@@ -151,13 +151,13 @@ def test_later_moves_of_a_handler_are_told_after_the_earlier_ones(yard: Grounds)
         yard.fail("rack1", leases[label])
     yard.cancel(labels["clean"])
     assert yard.take_up(yard.notes()[0]) is False
-    assert handlers(yard, labels, first, last) == [Handlers(), Handlers(hoped=1)]
+    assert handlers(yard, labels, first, last) == [Handlers(), Handlers(open=1)]
     assert yard.graph(labels.graph).tally.unhandled == 2  # the first one and the cleanup itself
     consult(yard)
     yard.rerun(labels["clean"])
     assert kinds(yard) == [REPORT_TO_FAILURES, REPORT_TO_FAILURES]
     assert [yard.take_up(yard.notes()[-1]) for _ in range(5)] == [False] * 4 + [True]
-    assert handlers(yard, labels, first, last) == [Handlers(hoped=1)] * 2
+    assert handlers(yard, labels, first, last) == [Handlers(open=1)] * 2
     consult(yard)
 
 
@@ -166,15 +166,15 @@ def test_who_shares_a_transaction_shares_what_fits_and_later_moves_wait_for_what
     nodes = {**{name: node() for name in names}, "one": node(failure=names), "two": node(failure=names)}
     labels = yard.submit({"tasks": nodes})
     yard.cancel(labels["t0"])
-    assert handlers(yard, labels, "t0") == [Handlers(hoped=2)]
+    assert handlers(yard, labels, "t0") == [Handlers(open=2)]
     yard.do(lambda transaction: cancel(transaction, [Cancel(labels[label]) for label in ("one", "two")]))
     assert [(note.kind, note.task) for note in yard.notes()] == [(REPORT_TO_FAILURES, labels["two"])]
-    assert handlers(yard, labels, "t0") == [Handlers(hoped=1)]
+    assert handlers(yard, labels, "t0") == [Handlers(open=1)]
     yard.rerun(labels["two"])
     assert kinds(yard) == [REPORT_TO_FAILURES, REPORT_TO_FAILURES]
     consult(yard)
     yard.keep_promises()
-    assert handlers(yard, labels, "t0") == [Handlers(hoped=1)]
+    assert handlers(yard, labels, "t0") == [Handlers(open=1)]
 
 
 def test_a_run_does_not_count_for_a_failure_that_came_after_it(yard: Grounds) -> None:

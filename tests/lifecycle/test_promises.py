@@ -132,7 +132,7 @@ def test_an_extension_that_was_never_opened_is_dropped_and_its_graph_can_finish(
     load(yard, one)
     yard.hello("rack1")
     yard.run("rack1", labels, "a")
-    assert yard.task(labels["a"]).handlers.hoped == 1
+    assert yard.task(labels["a"]).handlers.open == 1
     assert yard.take_up(yard.notes()[0]) is False  # somebody is at it
     assert dropped(yard, yard.now) == 0
     yard.later(60_000)
@@ -140,7 +140,7 @@ def test_an_extension_that_was_never_opened_is_dropped_and_its_graph_can_finish(
     refused = yard.do(lambda transaction: open_extension(transaction, one))
     assert isinstance(refused, Refusal)
     yard.keep_promises()
-    assert yard.task(labels["a"]).handlers.hoped == 0
+    assert yard.task(labels["a"]).handlers.open == 0
     assert yard.verdict(labels) == "blocked"
     load(yard, extension(yard, labels, whole, "page", "c"))
 

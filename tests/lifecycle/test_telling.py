@@ -219,7 +219,7 @@ def test_the_last_of_many_handlers_still_counts(yard: Grounds) -> None:
     yard.fail("rack1", leases["other"])
     yard.keep_promises()
     assert yard.census(other) == {"blocked": MANY - 1, "failed": 1, "waiting": 1}
-    assert yard.task(other["hub"]).handlers.hoped == 1
+    assert yard.task(other["hub"]).handlers.open == 1
     yard.fail("rack1", leases["hub"])
     yard.keep_promises()
     assert [yard.graph(one.graph).tally.unhandled for one in (labels, other)] == [1, 0]
@@ -236,7 +236,7 @@ def test_many_handlers_of_one_failure_are_all_counted(yard: Grounds) -> None:
     assert len(ran) == 256
     yard.keep_promises()
     handlers = yard.task(labels["hub"]).handlers
-    assert (handlers.ran, handlers.hoped) == (256, MANY - 256)
+    assert (handlers.ran, handlers.open) == (256, MANY - 256)
 
 
 def test_a_long_skip_cascade_goes_on_in_one_transaction(yard: Grounds) -> None:

@@ -9,7 +9,7 @@ import pytest
 from taskyard.core.states import REASONS, Reason, Signal, State
 from taskyard.lifecycle.commands import Poll, Report
 from taskyard.lifecycle.poll import poll
-from taskyard.views import history as stories
+from taskyard.views import history as history_module
 from taskyard.views.history import (
     AttemptSpan,
     Contradiction,
@@ -34,14 +34,14 @@ def yard(database_url: str) -> Iterator[Yard]:
     yard.close()
 
 
-def told(yard: Yard, task: int) -> TaskHistory:
+def history_of(yard: Yard, task: int) -> TaskHistory:
     with yard.store.read() as repo:
         return read_history(repo, task)
 
 
 def test_a_new_task_has_its_creation_and_the_request_for_it(yard: Yard) -> None:
     labels = yard.submit(chain("a", "b"))
-    one = told(yard, labels["b"])
+    one = history_of(yard, labels["b"])
     assert one == TaskHistory(
         Creation(labels["b"], labels.graph, "b", yard.now),
         (RequestedAction(yard.now, RequestSubject.GRAPH, "ann", "submit", "2 tasks"),),
@@ -61,7 +61,7 @@ def test_a_history_has_moves_attempts_and_requests_in_order(yard: Yard) -> None:
     yard.later(10)
     yard.end("b1", first, Signal.FAIL, exit_code=3)
     (second,) = yard.claim("b1")
-    one = told(yard, labels["a"])
+    one = history_of(yard, labels["a"])
     moves = [
         (move.at_ms - born, move.source, move.signal, move.target)
         for move in one.happened
@@ -94,7 +94,7 @@ def test_a_request_comes_before_its_consequences(yard: Yard) -> None:
     with yard.transaction() as transaction:
         transaction.repo.events.add_audits([(yard.now, "bob", "cancel", labels["a"], "why not")])
         transaction.repo.events.add_audits([(yard.now + 1, "bob", "extend", labels.graph, "1 tasks")])
-    asked = [one for one in told(yard, labels["a"]).happened if isinstance(one, RequestedAction)]
+    asked = [one for one in history_of(yard, labels["a"]).happened if isinstance(one, RequestedAction)]
     assert [(one.actor, one.about, one.action) for one in asked] == [
         ("ann", RequestSubject.GRAPH, "submit"), ("bob", RequestSubject.TASK, "cancel"),
         ("bob", RequestSubject.GRAPH, "extend"),
@@ -103,22 +103,22 @@ def test_a_request_comes_before_its_consequences(yard: Yard) -> None:
 
 def test_an_unknown_task_has_no_history(yard: Yard) -> None:
     with pytest.raises(LookupError, match="there is no task 0000000000000007"):
-        told(yard, 7)
+        history_of(yard, 7)
 
 
 def test_a_history_is_read_in_pages_and_says_when_it_is_cut(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = yard.submit(chain("a"))
     yard.hello("b1")
     yard.end("b1", yard.claim("b1")[0])
-    monkeypatch.setattr(stories, "PAGE_MAX", 1)
-    whole = told(yard, labels["a"])
+    monkeypatch.setattr(history_module, "PAGE_MAX", 1)
+    whole = history_of(yard, labels["a"])
     assert whole.whole
     assert replay(whole) is State.SUCCESSFUL
-    monkeypatch.setattr(stories, "MOVES_MAX", 2)
-    part = told(yard, labels["a"])
+    monkeypatch.setattr(history_module, "MOVES_MAX", 2)
+    part = history_of(yard, labels["a"])
     assert not part.whole
     assert part.happened == whole.happened[:3]
-    with pytest.raises(Contradiction, match="not told to its end"):
+    with pytest.raises(Contradiction, match="is cut"):
         replay(part)
 
 
@@ -127,7 +127,7 @@ def test_a_history_that_does_not_follow_the_state_machine_is_a_contradiction(
     yard: Yard, wrong: dict[str, object]
 ) -> None:
     labels = yard.submit(chain("a"))
-    one = told(yard, labels["a"])
+    one = history_of(yard, labels["a"])
     last = one.happened[-1]
     assert isinstance(last, TaskMove)
     spoiled = replace(one, happened=(*one.happened[:-1], replace(last, **wrong)))  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ def test_replaying_the_events_gives_the_stored_state(yard: Yard, seed: int) -> N
         end_random_lease(yard, chance, ["b1"])
         rerun_or_cancel(yard, chance, graphs)
         run_continuations(yard)
-    stories_told = [told(yard, id) for labels in graphs for id in labels.values()]
+    stories_told = [history_of(yard, id) for labels in graphs for id in labels.values()]
     assert [replay(one) for one in stories_told] == [yard.task(one.creation.task).state for one in stories_told]
     assert max(len(one.attempts) for one in stories_told) > 1
 
@@ -157,6 +157,6 @@ def test_a_lost_and_retried_attempt_is_shown_as_two(yard: Yard) -> None:
     (lease,) = yard.claim("b1")
     report = Report(lease.task, lease.attempt, lease.fence, Signal.LOSE)
     yard.do(lambda transaction: poll(transaction, [Poll("b1", "s1", reports=(report,), want=1, poll="p")]))
-    one = told(yard, labels["a"])
+    one = history_of(yard, labels["a"])
     assert [(attempt.number, attempt.signal) for attempt in one.attempts] == [(1, Signal.LOSE), (2, None)]
     assert replay(one) is one.state

@@ -192,11 +192,11 @@ def _failures_of_new(transaction: "Transaction", handlers: Sequence[int]) -> Ite
 
 
 def _plus(one: Handlers, other: Handlers) -> Handlers:
-    return Handlers(one.ran + other.ran, one.hoped + other.hoped)
+    return Handlers(one.ran + other.ran, one.open + other.open)
 
 
 def _minus(one: Handlers, other: Handlers) -> Handlers:
-    return Handlers(one.ran - other.ran, one.hoped - other.hoped)
+    return Handlers(one.ran - other.ran, one.open - other.open)
 
 
 # Continuations about a task: what its neighbours do not know yet.

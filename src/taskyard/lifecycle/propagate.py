@@ -129,13 +129,13 @@ def _defer(transaction: "Transaction", changes: Sequence[StateChange]) -> None:
     failure_handlers.defer(transaction, [(PROPAGATE, *change) for change in changes])
     for task, _, target in changes:
         if target in UNSUCCESSFUL:
-            transaction.set_handlers(task, Handlers(task.handlers.ran, task.handlers.hoped + 1))
+            transaction.set_handlers(task, Handlers(task.handlers.ran, task.handlers.open + 1))
 
 
 def _complete(transaction: "Transaction", task: TaskRecord, continuation: Continuation, is_latest: bool) -> None:
     failure_handlers.complete(transaction, task, continuation)
     if is_latest and continuation.target in UNSUCCESSFUL:
-        transaction.set_handlers(task, Handlers(task.handlers.ran, task.handlers.hoped - 1))
+        transaction.set_handlers(task, Handlers(task.handlers.ran, task.handlers.open - 1))
 
 
 def _has_continuations(transaction: "Transaction", edge: InEdge) -> bool:

@@ -326,7 +326,7 @@ def _lock_key(name: str) -> int:
 
 
 def _is_open(connection: psycopg.Connection[Any]) -> bool:
-    """Whether a connection on which nobody waits for anything is there; the database is only asked if it spoke."""
+    """Whether an idle connection is open; it sends a query only if the database has sent something."""
     if connection.closed:
         return False
     sockets = poll()

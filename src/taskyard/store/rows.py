@@ -127,7 +127,7 @@ class TaskRecord(msgspec.Struct, gc=False):
             edges.broken,
             edges.impossible,
             handlers.ran,
-            handlers.hoped,
+            handlers.open,
             self.open_continuations,
             int(self.needs_admission),
             self.queue,
@@ -153,7 +153,7 @@ class TaskRecord(msgspec.Struct, gc=False):
             edges.broken,
             edges.impossible,
             handlers.ran,
-            handlers.hoped,
+            handlers.open,
             self.open_continuations,
             int(self.needs_admission),
             self.life.waits_since_ms,
@@ -167,7 +167,7 @@ def task_record(row: Row) -> TaskRecord:
     (
         id, graph, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used, slice_index,
         waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join, on_impossible, is_handler,
-        is_constrained, awaited, met, broken, impossible, ran, hoped, open_continuations, needs_admission, queue, bot,
+        is_constrained, awaited, met, broken, impossible, ran, may_run, open_continuations, needs_admission, queue, bot,
         avoid_bot, fence, lease_until_ms, due_ms, loading,
     ) = row  # fmt: skip
     stored = _STATES[state]
@@ -180,8 +180,8 @@ def task_record(row: Row) -> TaskRecord:
         id, graph, life, reason, moved_ms, decode_rules(rules) if rules else _DEFAULT, kind, priority, created_ms,
         weight, _JOINS[join], _IMPOSSIBLES[on_impossible], is_handler == 1, is_constrained == 1,
         Edges(awaited, met, broken, impossible),
-        Handlers(ran, hoped) if ran or hoped else _NO_HANDLERS, open_continuations, needs_admission == 1, queue, bot,
-        avoid_bot, fence, lease_until_ms, due_ms, loading == 1, stored,
+        Handlers(ran, may_run) if ran or may_run else _NO_HANDLERS, open_continuations, needs_admission == 1, queue,
+        bot, avoid_bot, fence, lease_until_ms, due_ms, loading == 1, stored,
     )  # fmt: skip
 
 
@@ -247,8 +247,8 @@ class Continuation:
     actor: str
 
 
-def notes_of(rows: Sequence[Row]) -> list[Continuation]:
-    """Read rows of notes."""
+def continuations(rows: Sequence[Row]) -> list[Continuation]:
+    """Read rows of `continuation`."""
     return [Continuation(*row) for row in rows]
 
 

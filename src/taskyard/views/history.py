@@ -140,7 +140,7 @@ def read_history(repo: Repo, task: int) -> TaskHistory:
 def replay(history: TaskHistory) -> State:
     """Follow the moves of a history through the state machine; return the last state."""
     if not history.whole:
-        raise Contradiction(f"the story of task {text_of(Key(history.creation.task))} is not told to its end")
+        raise Contradiction(f"the history of task {text_of(Key(history.creation.task))} is cut")
     state = Life().state
     moves = sorted((one for one in history.happened if isinstance(one, TaskMove)), key=lambda one: one.number)
     for move in moves:

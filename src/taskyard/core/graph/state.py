@@ -48,7 +48,7 @@ class Handlers:
     """
 
     ran: int = 0
-    hoped: int = 0
+    open: int = 0
 
 
 @unique
@@ -56,7 +56,7 @@ class Handling(StrEnum):
     """What becomes of a failure: a dependent dealt with it, one still may, or nobody will."""
 
     HANDLED = "handled"
-    HOPED = "hoped"
+    OPEN = "open"
     UNHANDLED = "unhandled"
 
 
@@ -96,18 +96,18 @@ def handling(handlers: Handlers) -> Handling:
     """Judge a failure by its handlers."""
     if handlers.ran:
         return Handling.HANDLED
-    return Handling.HOPED if handlers.hoped else Handling.UNHANDLED
+    return Handling.OPEN if handlers.open else Handling.UNHANDLED
 
 
 def counted(handler: Handler, round: int) -> Handlers:
     """Say what one handler adds for a failure in this round; what it did for an earlier failure does not count."""
     ran = handler.handled_round == round and handler.state in ENDED
-    return Handlers(ran=int(ran), hoped=int(handler.state in _HOPED))
+    return Handlers(ran=int(ran), open=int(handler.state in _MAY_STILL_RUN))
 
 
 def matters(source: State, target: State) -> bool:
     """Whether a move of a handler can change what it adds: not while it only comes closer to running."""
-    return not (source in _HOPED and target in _HOPED)
+    return not (source in _MAY_STILL_RUN and target in _MAY_STILL_RUN)
 
 
 def unhandled(state: State, handlers: Handlers) -> bool:
@@ -116,7 +116,7 @@ def unhandled(state: State, handlers: Handlers) -> bool:
 
 
 #: May still run. One behind a blocked task gives hope too; once the graph settles, `verdict` sees through it.
-_HOPED = ACTIVE | {State.UNSCHEDULED}
+_MAY_STILL_RUN = ACTIVE | {State.UNSCHEDULED}
 
 
 def tally(members: Mapping[str, Member], handlers: Mapping[str, Sequence[Handler]]) -> Tally:
@@ -133,4 +133,4 @@ def tally(members: Mapping[str, Member], handlers: Mapping[str, Sequence[Handler
 def handlers_of(member: Member, handlers: Iterable[Handler]) -> Handlers:
     """Count the handlers of one task afresh."""
     counts = [counted(handler, member.round) for handler in handlers]
-    return Handlers(sum(each.ran for each in counts), sum(each.hoped for each in counts))
+    return Handlers(sum(each.ran for each in counts), sum(each.open for each in counts))

@@ -106,7 +106,7 @@ def _count_handlers(repo: Repo, rounds: Mapping[int, int]) -> dict[int, Handlers
     found = dict.fromkeys(rounds, Handlers())
     for task, handler, count in repo.doctor.handler_counts(list(rounds), PROPAGATE):
         adds, had = counted(handler, rounds[task]), found[task]
-        found[task] = Handlers(had.ran + adds.ran * count, had.hoped + adds.hoped * count)
+        found[task] = Handlers(had.ran + adds.ran * count, had.open + adds.open * count)
     return found
 
 
@@ -122,7 +122,7 @@ def recount_task(task: TaskRow, facts: TaskFacts, graph: GraphFacts, now: Millis
         broken=edges.broken,
         impossible=edges.impossible,
         handlers_ran=handlers.ran,
-        handlers_open=handlers.hoped,
+        handlers_open=handlers.open,
         open_continuations=facts.continuations.get(task.id, (0, None))[0],
         needs_admission=_needs_admission(task, facts),
         due_ms=_due_ms(task, now),
@@ -155,7 +155,7 @@ def _handlers(task: TaskRow, facts: TaskFacts) -> Handlers:
     if handlers is None:
         return Handlers(task.handlers_ran, task.handlers_open)
     _, propagated = facts.continuations.get(task.id, (0, None))
-    return Handlers(handlers.ran, handlers.hoped + (propagated in UNSUCCESSFUL))
+    return Handlers(handlers.ran, handlers.open + (propagated in UNSUCCESSFUL))
 
 
 def _needs_admission(task: TaskRow, facts: TaskFacts) -> int:

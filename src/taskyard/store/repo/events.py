@@ -15,7 +15,7 @@ import msgspec
 from taskyard.core.states import Millis
 from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
-from taskyard.store.rows import Continuation, notes_of
+from taskyard.store.rows import Continuation, continuations
 
 _Name = str | None
 
@@ -252,29 +252,29 @@ class ContinuationRepo:
 
     def after(self, id: int, count: int) -> list[Continuation]:
         """Return open continuations after an id, in order."""
-        return notes_of(self._session.fetch("select_continuations", id, count))
+        return continuations(self._session.fetch("select_continuations", id, count))
 
     def read(self, id: int) -> Continuation | None:
         """Read and lock one continuation."""
-        found = notes_of(self._session.fetch("lock_continuation", id))
+        found = continuations(self._session.fetch("lock_continuation", id))
         return found[0] if found else None
 
     def of_tasks(self, tasks: Collection[int]) -> list[Continuation]:
         """Return the continuations of tasks, in order."""
-        return notes_of(self._session.fetch("select_continuations_of_tasks", tasks)) if tasks else []
+        return continuations(self._session.fetch("select_continuations_of_tasks", tasks)) if tasks else []
 
     def in_graph(self, graph: int, kind: str) -> list[Continuation]:
         """Read and lock the continuations of one kind in a graph."""
-        return notes_of(self._session.fetch("lock_continuations_in_graph", graph, kind))
+        return continuations(self._session.fetch("lock_continuations_in_graph", graph, kind))
 
     def first(self, graph: int, kind: str, but: Collection[int] = ()) -> Continuation | None:
         """Return the first continuation of one kind in a graph, except for those of some tasks."""
-        found = notes_of(self._session.fetch("select_first_continuation", graph, kind, but))
+        found = continuations(self._session.fetch("select_first_continuation", graph, kind, but))
         return found[0] if found else None
 
     def older_than(self, kind: str, before: int, count: int) -> list[Continuation]:
         """Read and lock continuations of one kind whose cursor is below a value."""
-        return notes_of(self._session.fetch("lock_old_continuations", kind, before, count))
+        return continuations(self._session.fetch("lock_old_continuations", kind, before, count))
 
     def advance(self, id: int, cursor: int) -> None:
         """Set how far a continuation is done."""
