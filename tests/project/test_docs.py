@@ -13,7 +13,7 @@ from taskyard.core import states
 from taskyard.core.graph import validate
 from taskyard.engine.submit import unsupported_faults
 from taskyard.wire.documents import read_document
-from tests.project.tree import DOCS, ROOT, files, name
+from tests.project.tree import DOCS, ROOT, SOURCES, files, name
 
 PAGES = sorted(path for path in files() if path.suffix == ".md")
 VOCABULARY = [
@@ -46,6 +46,21 @@ def test_links_between_pages_lead_somewhere() -> None:
         text = re.sub(r"```.*?```", "", read(page), flags=re.DOTALL)
         targets = [target for target in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in target]
         assert [target for target in targets if not (page.parent / target).exists()] == [], name(page)
+
+
+def test_every_file_and_function_that_the_design_names_exists() -> None:
+    text = (DOCS / "design.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:[\w-]+/)*[\w-]+(?:\.py|\.sql|\.txt|/))`", text)
+    assert [path for path in paths if not (ROOT / path).exists() and not any(SOURCES.rglob(path))] == []
+    named = re.findall(r"`([\w/]+\.py)`: `(\w+)`", text)
+    named += [(path, name) for name, path in re.findall(r"`(\w+)` in `([\w/]+\.py)`", text)]
+    assert len(named) > 10
+    missing = []
+    for path, function in named:
+        code = (SOURCES / path).read_text(encoding="utf-8")
+        if not re.search(rf"^ *(?:async )?(?:def |class )?{function}\b", code, re.MULTILINE):
+            missing.append(f"{path}: {function}")
+    assert missing == []
 
 
 def test_every_make_target_the_readme_names_exists() -> None:
