@@ -39,7 +39,7 @@ def test_a_point_can_stop_for_a_while() -> None:
 @pytest.mark.parametrize("text", ["", "batch", "batch.before", "nothing.before:exit", "batch.before:explode@1"])
 def test_a_wish_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        failpoints.Wish(text)
+        failpoints.ArmedFailpoint(text)
 
 
 def test_every_kind_of_transaction_is_in_use() -> None:

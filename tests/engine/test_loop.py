@@ -133,7 +133,7 @@ def test_the_writer_goes_on_whatever_happens_to_it(file_rig: Rig, caplog: pytest
     def act(_: Transaction) -> None:
         raise SystemExit("whoever wrote this did not know where it runs")
 
-    with pytest.raises(Unavailable, match="nobody knows"):
+    with pytest.raises(Unavailable, match="may or may not"):
         file_rig.engine.transact(act)
     assert "the writer goes on" in caplog.text
     assert [lease.task for lease in file_rig.claim()] == [labels["t0"]]

@@ -1,7 +1,7 @@
-"""What has to be done though nobody asks for it: keep promises, run noops, admit, notice what time has brought.
+"""Background jobs: timeouts, continuations, server tasks, the graphs inside tasks, and admission.
 
-Each chore does a little and says whether there may be more, so that none keeps the others waiting. Whatever fails is
-logged and left for the next sweep; the rest goes on.
+Each job does a little and says whether there may be more, so that none delays the others. An error is logged and the
+rest of that job is left for the next sweep; the other jobs go on.
 """
 
 import logging
@@ -28,40 +28,39 @@ from taskyard.store.connection import Store
 from taskyard.store.queries import DuplicateKey, StoreUnavailable, TransactionConflict
 from taskyard.store.rows import Continuation
 
-# Rows that are dealt with together, page by page, though one of them may be spoiled.
+# Tasks that one job processes page by page, although one of them may fail every transaction that includes it.
 #
-# A page that fails is dealt with in halves, and these in halves, until whoever fails alone is found and set aside.
-# Then pages go on without it, so it keeps nobody waiting; now and then it is tried again. Nothing about it is written:
-# whoever mends the row finds it as it was.
+# A page that fails is split into halves until the task that fails alone is found. That task is set aside, so that it
+# delays no other, and is retried at each sweep. Nothing about it is written: its row stays as it was.
 
 
-#: How many rows one transaction deals with.
+#: How many rows one transaction processes.
 ROWS_MAX: Final = 500
-#: How many are set aside at most: each page looks past all of them. So many are no accident, and somebody will come.
+#: How many tasks are set aside at most: each page skips all of them. More are a defect that needs a person.
 SET_ASIDE_MAX: Final = 10_000
-#: How many of them are tried again in one sweep.
+#: How many of them one sweep retries.
 RETRIED_MAX: Final = 20
-#: What is the fault of a row. The database being away, or a lost race, is nobody's.
+#: Errors that one row causes; an outage or a lost race is not among them.
 FAULTS: Final = (Failed, DuplicateKey)
 
-#: Looks for some rows, and deals with those that are chosen; says how many these were.
+#: Finds at most so many tasks and processes those that the last argument chooses; returns how many those were.
 ProcessPage: TypeAlias = Callable[[Transaction, int, ChooseTasks], int]
 
 _LOG = logging.getLogger(__name__)
 
 
 class PagedJob:
-    """The rows of one chore."""
+    """The tasks of one job, page by page."""
 
     def __init__(self, transact: Transact, boundary: Boundary, process_page: ProcessPage) -> None:
         self._transact = transact
         self._boundary = boundary
         self._process_page = process_page
-        self.set_aside: dict[int, None] = {}  # in the order in which they are tried again
+        self.set_aside: dict[int, None] = {}  # in the order of their retries
 
     def next(self) -> bool:
-        """Deal with a page; say whether there was one, so that there may be more."""
-        page: list[int] = []  # is known though the transaction fails
+        """Process a page; return whether there was one, so that there may be more."""
+        page: list[int] = []  # known even if the transaction fails
 
         def choose(found: Iterable[int]) -> list[int]:
             page[:] = [id for id in found if id not in self.set_aside][:ROWS_MAX]
@@ -75,13 +74,13 @@ class PagedJob:
             return self._split(page, fault) > 0
 
     def retry_set_aside(self) -> None:
-        """Deal with some of those that were set aside, each alone."""
+        """Retry some of the tasks that were set aside, each alone."""
         for id in list(self.set_aside)[:RETRIED_MAX]:
             del self.set_aside[id]
             self._run_part([id])
 
     def _run_part(self, ids: Sequence[int]) -> int:
-        """Deal with a part of a page; say how many were dealt with or set aside."""
+        """Process a part of a page; return how many tasks were processed or set aside."""
         wanted = frozenset(ids)
         try:
             return self._run_page(lambda found: [id for id in found if id in wanted])
@@ -101,16 +100,16 @@ class PagedJob:
         return self._transact(lambda transaction: self._process_page(transaction, count, choose), self._boundary)
 
 
-#: How many promises are kept, a page each, before the others have a turn.
+#: How many continuations run a page each before the other jobs have a turn.
 CONTINUATIONS_MAX: Final = 8
-#: For how long the answer to a key is kept.
+#: How long the answer to an idempotency key is stored.
 ANSWERS_STORED_MS: Final = 24 * 60 * 60 * 1_000
-#: How many pages of each kind one sweep takes: more than may come in the same time, and a beat is never late for them.
+#: How many pages of each kind one sweep processes: more than arrive in that time, and no heartbeat is late for them.
 PAGES_MAX: Final = 20
 
 
 class Job(Enum):
-    """Everything that can be made to happen at once."""
+    """The jobs that a commit or the clock can start."""
 
     TIMEOUTS = auto()
     CONTINUATIONS = auto()
@@ -120,7 +119,7 @@ class Job(Enum):
 
 
 class BackgroundJobs:
-    """What one engine does by itself."""
+    """The background jobs of one engine."""
 
     def __init__(
         self,
@@ -138,8 +137,8 @@ class BackgroundJobs:
         self._parked_polls = parked_polls
         self._subgraphs = subgraphs
         self._deferred: set[int] = set()
-        self._after = 0  # the last note that was taken up
-        self._run_count = 0  # how many were, since the first
+        self._after = 0  # the last continuation that ran
+        self._run_count = 0  # how many ran since the first
         self._due = PagedJob(transact, Boundary.LAPSE, timeouts.apply_timeouts)
         self._own = PagedJob(transact, Boundary.OWN, server_tasks.run_server_tasks)
         self._doing: Mapping[Job, Callable[[], bool]] = {
@@ -151,22 +150,22 @@ class BackgroundJobs:
         }
 
     def do(self, chore: Job) -> bool:
-        """Do a part of a chore; say whether something was done, so that there may be more."""
+        """Run a part of a job; return whether something was done, so that there may be more."""
         try:
             with outages():
                 return self._doing[chore]()
         except Trouble as trouble:
             _LOG.warning("%s is left for the next sweep: %s", chore.name.lower(), trouble)
-        except Exception:  # noqa: BLE001 - a bug in one chore must not keep us from the others
+        except Exception:  # noqa: BLE001 - a bug in one job must not stop the others
             _LOG.exception("%s is left for the next sweep", chore.name.lower())
         return False
 
     def beat(self) -> None:
-        """Keep that the service is alive, and go by the clock that all servers share."""
+        """Store the heartbeat of this server, and follow the clock that all servers share."""
         self._run_safely(Boundary.BEAT, self._beat)
 
     def sweep(self) -> None:
-        """Do what is done every few seconds."""
+        """Do what is due every few seconds."""
         self._deferred.clear()
         self._subgraphs.retry_set_aside()
         for paged_job in (self._due, self._own):
@@ -177,11 +176,11 @@ class BackgroundJobs:
         self._pages(Boundary.FORGET, lambda transaction: continuations.drop_stale_loads(transaction, stale, ROWS_MAX))
         old = Millis(now - ANSWERS_STORED_MS)
         self._pages(Boundary.FORGET, lambda transaction: transaction.repo.events.delete_old_answers(old, ROWS_MAX))
-        if self._parked_polls:  # another server may have made work ready for polls that wait at this one
+        if self._parked_polls:  # another server may have made tasks ready for polls parked here
             self._run_safely(Boundary.OTHER, _serve_all_polls)
 
     def next_due(self) -> Millis | None:
-        """Say when the clock next has something to say about a task that was not set aside, or to a pass."""
+        """Return when the next timeout of a task that is not set aside, or of an admission pass, is due."""
         set_aside = self._due.set_aside
         with self._store.read() as repo:
             due = repo.tasks.due(Millis(LAST_MS), len(set_aside) + 1)
@@ -192,7 +191,7 @@ class BackgroundJobs:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def is_admission_due(self, now: Millis) -> bool:
-        """Say whether a pass has something to do because time went by."""
+        """Return whether an admission pass has a timeout to handle."""
         moment = self._admission.next_moment
         return moment is not None and moment <= now
 
@@ -218,7 +217,7 @@ class BackgroundJobs:
                 lambda transaction: continuations.run_page(transaction, continuation.id), Boundary.NOTE_PAGE
             )
         except Trouble as trouble:
-            _LOG.warning("note %d is left for the next sweep: %s", continuation.id, trouble)
+            _LOG.warning("continuation %d is left for the next sweep: %s", continuation.id, trouble)
             self._deferred.add(continuation.id)
             return False
         return ran is not None
@@ -230,7 +229,7 @@ class BackgroundJobs:
         try:
             paged_job.retry_set_aside()
         except Trouble as trouble:
-            _LOG.warning("what was set aside is left for the next sweep: %s", trouble)
+            _LOG.warning("the tasks set aside are left for the next sweep: %s", trouble)
 
     def _pages(self, boundary: Boundary, act: Callable[[Transaction], int]) -> None:
         for _ in range(PAGES_MAX):
@@ -249,21 +248,20 @@ def _serve_all_polls(transaction: Transaction) -> None:
     transaction.serve_all_queues()
 
 
-# The ticker: has chores done when a commit hints at them, when something is due, and every few seconds anyway.
+# The background thread runs jobs when a commit hints at them, when a timeout is due, and in a sweep every few seconds.
 #
-# Hints may all be lost: then the sweep finds everything. Sweeps may all be left out: then hints and alarms do. Each of
-# the two alone brings every graph to the same end, and tests hold them to it. Only the beat, by which the service
-# keeps that it is alive, is never left out.
+# If all hints are lost, the sweep finds everything; without sweeps, hints and timeouts do. Each of the two alone brings
+# every graph to the same end, which tests check. Only the heartbeat cannot be switched off.
 
 
-#: How long a stop waits for the transaction that is under way.
+#: How long a stop waits for the current transaction.
 STOP_MAX_S: Final = 10
 #: Later than any moment.
 LAST: Final = Millis(LAST_MS)
 
 
 class BackgroundThread:
-    """When what is done."""
+    """The thread that decides when each job runs."""
 
     def __init__(self, jobs: BackgroundJobs, clock: Clock, events: bool = True, ticks: bool = True) -> None:
         self._jobs = jobs
@@ -271,27 +269,27 @@ class BackgroundThread:
         self._events = events
         self._ticks = ticks
         self._lock = Lock()
-        self._wanted: set[Job] = set(Job) if events else set()  # whoever was here before may have left something
+        self._wanted: set[Job] = set(Job) if events else set()  # the last server may have left work
         self._alarm: Millis | None = None
         self._beat_at: Millis | None = None
         self._swept_at: Millis | None = None
         self._wake = Event()
         self._stopped = False
-        self._thread = Thread(target=self._run, name="taskyard-ticker", daemon=True)
+        self._thread = Thread(target=self._run, name="taskyard-background", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the transaction that is under way."""
+        """End after the current transaction."""
         self._stopped = True
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(STOP_MAX_S)
 
     def notify(self, left: FollowUp) -> None:
-        """Take the hints of a commit."""
+        """Note the work that a commit hints at."""
         if not self._events:
             return
         wanted = {
@@ -309,7 +307,7 @@ class BackgroundThread:
             self._notify(wanted, due)
 
     def run_once(self) -> bool:
-        """Do some of what there is a reason to do; tell whether there was one."""
+        """Run the jobs that have a reason to run, a part each; return whether there was one."""
         now = self._clock.now()
         self._beat(now)
         swept = self._ticks and now >= _after(self._swept_at) and self._sweep(now)
@@ -318,7 +316,7 @@ class BackgroundThread:
             self._want({Job.TIMEOUTS, Job.ADMISSION} if self._jobs.is_admission_due(now) else {Job.TIMEOUTS})
         wanted = self._take_wanted_jobs()
         done = {chore for chore in wanted if self._jobs.do(chore)}
-        # Who hears nothing has to look everywhere for what a chore has led to.
+        # Without hints, any job may have made work for any other.
         self._want(done if self._events or not done else set(Job))
         if swept or alarmed or (wanted and not self._wanted):
             self._set_alarm()
@@ -329,7 +327,7 @@ class BackgroundThread:
             wakes = self._next_wake()
             self._wanted |= wanted
             self._alarm = _first(self._alarm, due)
-        # Nobody has to get up for what is due after one gets up anyway.
+        # What is due later than the next wake-up needs no wake-up of its own.
         if wanted or (due is not None and due < wakes):
             self._wake.set()
 
@@ -354,8 +352,8 @@ class BackgroundThread:
         return True
 
     def _set_alarm(self) -> None:
-        """Find out when something is due next. What is overdue was left for a reason; the next sweep looks again."""
-        self._alarm = None  # what is heard while we look is not lost
+        """Read when the next timeout is due. An overdue one was left for a reason; the next sweep looks again."""
+        self._alarm = None  # a hint that arrives during the read is not lost
         due = self._jobs.next_due() if self._events else None
         now = self._clock.now()
         with self._lock:
@@ -367,23 +365,23 @@ class BackgroundThread:
             try:
                 self.run_once()
             except (TransactionConflict, StoreUnavailable) as fault:
-                _LOG.warning("the ticker goes on with the next sweep: %s", fault)
-            except Exception:  # noqa: BLE001 - a bug in one chore must not end all others
-                _LOG.exception("the ticker goes on with the next sweep")
+                _LOG.warning("background jobs go on with the next sweep: %s", fault)
+            except Exception:  # noqa: BLE001 - a bug in one job must not end all others
+                _LOG.exception("background jobs go on with the next sweep")
             if not self._wanted:
                 self._wake.wait(self._idle_seconds())
 
     def _idle_seconds(self) -> float:
-        """Say for how many seconds there is nothing to do."""
+        """Return for how many seconds there is nothing to do."""
         return max(0, self._next_wake() - self._clock.now()) / 1000
 
     def _next_wake(self) -> Millis:
-        """Say when one gets up at the latest."""
+        """Return when the thread wakes at the latest."""
         return min(self._alarm or LAST, _after(self._beat_at))
 
 
 def _after(moment: Millis | None) -> Millis:
-    """Give the moment one period after another; if that never was, now is late enough."""
+    """Return the moment one period after another; if there was none, now."""
     return Millis(0) if moment is None else Millis(moment + SWEEP_MS)
 
 

@@ -1,8 +1,9 @@
-"""Time and chance, for everybody above the core. Who is given another clock lives in another time.
+"""Time and randomness for everything above the core. Tests pass another clock.
 
-Time is read once from the wall, when the clock is made, and then counted by the machine: a wall clock that is set back
-or forth while the server runs can neither end every lease nor make one immortal. Servers that share a database go by
-the clock of that database, which is asked again and again: else each would judge leases by a time of its own.
+The wall clock is read once, when this clock is made, and time is counted by the machine from then on: setting the wall
+clock back or forth while the server runs can neither end every lease nor extend one for ever. Servers that share a
+database follow the clock of that database, read again at each heartbeat: otherwise each would judge leases by a time of
+its own.
 """
 
 import secrets
@@ -14,12 +15,12 @@ from typing import Final, Protocol
 from taskyard.core.ids import CHANCE_BITS
 from taskyard.core.states import Millis
 
-#: How far births may run ahead of the time. So a burst keeps its order, and a flood does not bend the time.
+#: How far the moments of creation may run ahead of the time: a burst keeps its order, a flood does not bend the time.
 LEAD_MAX_MS: Final = 1_000
-#: Counts on while the machine sleeps, where there is such a clock.
+#: A clock that goes on while the machine sleeps, if there is one.
 _COUNTER: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _WORD_BYTES: Final = 16
-#: An answer that took longer may be from any moment within: it is not believed, the next one will be.
+#: A reading that took longer may be of any moment in that time: it is ignored, and the next one counts.
 _ASKED_MAX_NS: Final = 1_000_000_000
 _MS: Final = 1_000_000
 
@@ -29,29 +30,29 @@ def _count() -> int:
 
 
 class Clock(Protocol):
-    """Where the engine gets time and chance from."""
+    """The engine's source of time and randomness."""
 
     def now(self) -> Millis:
-        """Say what time it is; never earlier than before."""
+        """Return the time; never earlier than before."""
 
     def tick(self) -> Millis:
-        """Give a moment of its own to something that is born: later than any moment before."""
+        """Return a moment of its own for something that is created: later than any before."""
 
     def follow(self, ask: Callable[[], Millis | None]) -> None:
-        """Go by another clock from here on, if `ask` finds one; whoever lives in a time of its own stays there."""
+        """Follow another clock from now on, if `ask` returns its time; a clock of tests may ignore this."""
 
     def pause(self, ms: int) -> None:
-        """Let time pass."""
+        """Sleep."""
 
     def chance(self) -> int:
-        """Draw a number of 16 bits."""
+        """Return a random number of 16 bits."""
 
     def word(self) -> str:
-        """Make up a word that nobody has used."""
+        """Return a random word that is unique."""
 
 
 class SystemClock:
-    """The time of this machine, or of a clock that it was told to follow; `wall` and `count` give nanoseconds."""
+    """The time of this machine, or of a clock that it follows; `wall` and `count` return nanoseconds."""
 
     def __init__(self, wall: Callable[[], int] = time.time_ns, count: Callable[[], int] = _count) -> None:
         self._lock = Lock()
@@ -61,15 +62,15 @@ class SystemClock:
         self._last = Millis(0)
 
     def now(self) -> Millis:
-        """Say what time it is; never earlier than before."""
+        """Return the time; never earlier than before."""
         with self._lock:
             self._last = max(self._last, self._read())
             return self._last
 
     def tick(self) -> Millis:
-        """Give a moment of its own to something that is born: later than any moment before.
+        """Return a moment of its own for something that is created: later than any before.
 
-        Only after a second with more than a thousand births in it may two of them share a moment.
+        Only after a second with more than a thousand of them may two share a moment.
         """
         with self._lock:
             read = self._read()
@@ -77,10 +78,10 @@ class SystemClock:
             return self._last
 
     def follow(self, ask: Callable[[], Millis | None]) -> None:
-        """Go by another clock from here on, if `ask` finds one.
+        """Follow another clock from now on, if `ask` returns its time.
 
-        Who is behind goes on from there at once. Who is ahead goes at half the pace until the other has caught up: time
-        never goes back, and never stands still.
+        A clock that is behind jumps ahead at once. One that is ahead goes at half speed until the other has caught up:
+        time never goes back and never stands still.
         """
         asked = self._count()
         theirs = ask()
@@ -94,15 +95,15 @@ class SystemClock:
             self._set_at = answered
 
     def pause(self, ms: int) -> None:
-        """Let time pass."""
+        """Sleep."""
         time.sleep(ms / 1000)
 
     def chance(self) -> int:
-        """Draw a number of 16 bits."""
+        """Return a random number of 16 bits."""
         return secrets.randbits(CHANCE_BITS)
 
     def word(self) -> str:
-        """Make up a word that nobody has used."""
+        """Return a random word that is unique."""
         return secrets.token_hex(_WORD_BYTES)
 
     def _read(self) -> Millis:

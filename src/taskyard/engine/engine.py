@@ -1,7 +1,7 @@
-"""The engine: one database, one thread that writes to it, and everything that has to happen by itself.
+"""The engine: one database, the thread that writes to it, and the background jobs.
 
-Any thread may call it. Whatever it answers is durable. It takes plain values and commands, and gives outcomes; a
-refusal is an outcome, and only what is nobody's fault is raised.
+Any thread may call it. Every answer is durable. Methods take plain values and commands and return outcomes; a refusal
+is an outcome, too. Exceptions are only for what is not the caller's fault (`engine/errors.py`).
 """
 
 import asyncio
@@ -57,8 +57,8 @@ from taskyard.views import history as stories
 from taskyard.views.graphs import GraphOutline
 from taskyard.views.history import TaskHistory
 
-#: How long a thread that only thinks may keep the others waiting. The writer asks for its turn with every statement:
-#: at Python's own 5 ms, a check of a large document would make a poll that takes 2 ms wait for hundreds.
+#: How long a thread that computes may hold the interpreter. The writer needs it for every statement: at Python's
+#: default of 5 ms, a poll that takes 2 ms would wait hundreds of milliseconds while a large document is validated.
 SWITCH_S: Final = 0.000_5
 
 _LIMIT: Final = Boundary.LIMIT
@@ -66,7 +66,7 @@ Answer = TypeVar("Answer")
 
 
 class Engine:
-    """One database and all that happens in it."""
+    """One database: its writer thread, its background jobs and the methods that people, servers and bots call."""
 
     def __init__(  # noqa: PLR0913 - each is a setting of its own
         self,
@@ -89,10 +89,10 @@ class Engine:
             suppress(Unavailable),
             outages(),
             store.read() as repo,
-        ):  # a database that is away is asked by the first beat
+        ):  # if the database is unavailable, the first heartbeat asks it
             self.clock.follow(repo.servers.database_time)
-        #: Are told, by the thread that writes, which graphs came into another state or to rest. A hint: another server
-        #: may have done it, and then nobody is told.
+        #: Called on the writer thread with the graphs that changed their state or settled. This is a hint: changes that
+        #: another server makes are not reported.
         self.listeners: list[Callable[[Collection[int]], None]] = []
         self._file_lock: FileLock | None = None
         self._writer = Writer(store, self.clock, self._after_commit, lease_ms, ServerIdentity(name, self.clock.now()))
@@ -140,16 +140,16 @@ class Engine:
         engine._file_lock = file_lock
         return engine
 
-    # Its life.
+    # Start and stop.
 
     def start(self) -> None:
-        """Begin to answer, and to do what has to be done."""
+        """Start the writer thread and the background thread."""
         sys.setswitchinterval(SWITCH_S)
         self.writer_thread.start()
         self.background.start()
 
     def stop(self) -> None:
-        """Answer what was accepted, and end. A writer that is late keeps the database as long as it lives."""
+        """Answer the accepted commands and stop. A writer that does not end in time keeps the database open."""
         self._subgraphs.stop()
         self.background.stop()
         if self._server_lock is not None:
@@ -160,7 +160,7 @@ class Engine:
                 self._file_lock.leave()
 
     def mark_serving(self) -> None:
-        """Count from now on as up: only from here on could bots renew or report again."""
+        """Count the server as up from now on: bots could not renew or report before."""
         self._writer.server = struct_replace(self._writer.server, began_ms=self.clock.now())
 
     def __enter__(self) -> Self:
@@ -172,7 +172,7 @@ class Engine:
     ) -> None:
         self.stop()
 
-    # What people ask for.
+    # Commands of people and of running tasks.
 
     def submit(
         self,
@@ -187,7 +187,7 @@ class Engine:
         """Store a graph. Repeated with the same id, or with the same key and no id, it is an echo.
 
         Python functions of different submitters never share a worker process; the submitter is the actor unless given.
-        `may` is told the pools of the graph, and raises if the sender may not submit there.
+        `may` is called with the pools of the graph and raises if the sender may not submit to them.
         """
         refusal = validate.check_submission(graph_id, key, actor, submitter)
         if refusal is not None:
@@ -213,17 +213,17 @@ class Engine:
             return self._extension.extend(graph_id, document, Submitter(actor, submitter or actor, may), key)
 
     def cancel(self, command: Cancel) -> CommandOutcome:
-        """End a task, a task with everything behind it, or a graph."""
+        """Cancel a task, a task with everything behind it, or a graph."""
         answer: CommandOutcome | NeedsSearch = answer_of(self.ask(Cancel, command))
         return self.wide_commands.go(command) if isinstance(answer, NeedsSearch) else answer
 
     def rerun(self, command: Rerun) -> CommandOutcome:
-        """Try a task again, or all that failed in a graph."""
+        """Rerun a failed task, or everything in a graph that failed."""
         answer: CommandOutcome | NeedsSearch = answer_of(self.ask(Rerun, command))
         return self.wide_commands.go(command) if isinstance(answer, NeedsSearch) else answer
 
     def approve(self, command: Approve) -> Done | Refusal:
-        """Decide about an approval that waits for a person."""
+        """Decide an approval."""
         answer: Done | Refusal = answer_of(self.ask(Approve, command))
         return answer
 
@@ -237,9 +237,9 @@ class Engine:
         submitter: str = "",
         may: CheckPools = allow_any_pool,
     ) -> Submitted | Refusal:
-        """Store a graph that runs a settled one again from some tasks on, and takes over what is before them.
+        """Store a new graph that reruns a settled one from some tasks on and reuses the results before them.
 
-        `may` is told in which pools something is going to run, and raises if that may not be.
+        `may` is called with the pools in which tasks will run and raises if the sender may not submit to them.
         """
         refusal = validate.check_request(graph_id=graph_id, labels=labels, key=key, actor=actor, submitter=submitter)
         sender = Submitter(actor, submitter or actor, may)
@@ -248,7 +248,7 @@ class Engine:
     def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
     ) -> Refusal | None:
-        """Give a pool a capacity, fixed or that of its live bots, or none; the next pass keeps to it."""
+        """Set the capacity of a pool: fixed, that of its live bots, or none; the next admission pass applies it."""
         refusal = validate.check_request(name=name, capacity=capacity, from_bots=from_bots, actor=actor)
         if refusal is not None:
             return refusal
@@ -256,7 +256,7 @@ class Engine:
         return left if isinstance(left, Refusal) else None
 
     def set_limit(self, name: str, total: int, *, actor: str = "", key: str = "") -> Refusal | None:
-        """Say how much there is of something that tasks share, wherever they run."""
+        """Set the total of a named limit that tasks share, in whatever pool they run."""
         refusal = validate.check_request(name=name, total=total, actor=actor, key=key)
         said = ("set_limit", name, total)
         return refusal or self._once(key, said, lambda transaction: pools.set_limit(transaction, name, total, actor))
@@ -264,7 +264,7 @@ class Engine:
     def set_stake_after(
         self, name: str, stake_after_ms: int | None, *, actor: str = "", key: str = ""
     ) -> Refusal | None:
-        """Say how long mutexes hold a task before no younger one passes it at this key; None: always one may."""
+        """Set how long a task may wait for a mutex key before no younger task may pass it; None: no limit."""
         refusal = validate.check_request(name=name, stake_after_ms=stake_after_ms, actor=actor, key=key)
         said = ("set_stake_after", name, stake_after_ms)
         return refusal or self._once(
@@ -272,7 +272,7 @@ class Engine:
         )
 
     def graph(self, graph_id: str) -> GraphOutline | Refusal:
-        """Tell where a graph stands, and whether it is settled."""
+        """Return the state of a graph, and whether it is settled."""
         refusal = validate.check_request(graph_id=graph_id)
         if refusal is not None:
             return refusal
@@ -281,7 +281,7 @@ class Engine:
             return outlines.outline(repo, id) or selection.not_found("graph", id)
 
     def story(self, task_id: str) -> TaskHistory | Refusal:
-        """Tell everything that happened to a task."""
+        """Return everything that happened to a task."""
         refusal = validate.check_request(task_id=task_id)
         if refusal is not None:
             return refusal
@@ -290,18 +290,18 @@ class Engine:
             return stories.read_history(repo, id) if _is_shown(repo, id) else selection.not_found("task", id)
 
     def doctor(self) -> list[Finding]:
-        """Recount every stored number as it is at one moment; say what does not follow from the rest."""
+        """Check every stored value against the others, in one snapshot; return what does not follow from the rest."""
         now = self.clock.now()
         with outages(), self.store.read() as repo:
             return check.doctor(repo, now)
 
     def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
-        """Mend what the doctor found and can be mended; say how many findings that were."""
+        """Repair the findings that can be repaired; return how many they were."""
         refusal = validate.check_request(actor=actor)
         return refusal or repair.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
 
     def publish(self, command: Publish, key: str = "") -> Refusal | None:
-        """Keep what a running task says of itself: its result, its progress, what its next attempt should get."""
+        """Store the result, the progress or the checkpoint of a running task."""
         refusal = validate.check(Publish, command) or validate.check_request(key=key)
         return refusal or self.transact(
             lambda transaction: run_once(
@@ -309,15 +309,15 @@ class Engine:
             )
         )
 
-    # What bots say.
+    # Messages of bots.
 
     def hello(self, command: Hello) -> Refusal | None:
-        """Begin a bot's session, or take note of what changed about it; refuse a session that was replaced."""
+        """Begin a bot's session, or update what changed about the bot; refuse a session that was replaced."""
         answer: Refusal | None = answer_of(self.ask(Hello, command))
         return answer
 
     def poll(self, command: Poll) -> PollOutcome | Refusal:
-        """Take a bot's results and renewals, and give it tasks."""
+        """Store a bot's reports, renewals and output, and lease tasks to it."""
         answer: PollOutcome | Refusal = answer_of(self.ask(Poll, command))
         return answer
 
@@ -327,11 +327,11 @@ class Engine:
         return answer
 
     def leave(self, poll: "Future[Any]") -> None:
-        """Have a poll answered that was asked to wait and has waited for long enough."""
+        """Answer a parked poll now, with nothing."""
         self.writer_thread.leave(poll)
 
     def ask(self, kind: type, command: Command, *, decoded: bool = False) -> "Future[Any]":
-        """Have a command of a kind carried out together with others. One that has faults is answered at once.
+        """Queue a command, to run in one transaction with others; an invalid one is answered at once.
 
         `decoded`: the command is a poll that was decoded within the bounds of its fields.
         """
@@ -342,32 +342,32 @@ class Engine:
         if refusal is not None:
             return _answered(refusal)
         if isinstance(command, Poll) and command.want and not command.poll:
-            # Should nobody hear of the commit, all of it is carried out again, and has to give the same leases.
+            # If the reply to the commit is lost, the poll runs again and must give the same leases.
             command = struct_replace(command, poll=self.clock.word())
         return self.writer_thread.put(command)
 
-    # What happens by itself, and can be made to happen at any time.
+    # Work that background jobs do, too.
 
     def schedule(self) -> PassOutcome:
-        """Let in every pending task that may go, within the bounds of one call."""
+        """Admit every pending task that may run, within the bounds of one call."""
         return self._admission.schedule()
 
     def transact(self, act: Act[Answer], boundary: Boundary = Boundary.OTHER) -> Answer:
-        """Carry out `act` in a transaction of its own. It has to bear being carried out again."""
+        """Run `act` in a transaction of its own. It must be safe to run twice."""
         return self.writer_thread.transact(act, boundary)
 
     @property
     def commits(self) -> int:
-        """How many transactions there were."""
+        """How many transactions have been committed."""
         return self._writer.commits
 
     @property
     def longest_ms(self) -> int:
-        """How long the longest of them took."""
+        """How long the longest transaction took."""
         return self._writer.longest_ms
 
     def _once(self, key: str, said: object, act: Act[Answer | None]) -> Answer | Refusal | None:
-        """Set something, once for each key."""
+        """Run `act` once for each idempotency key."""
         return self.transact(
             lambda transaction: run_once(transaction, key, said, lambda _: act(transaction), lambda _: None), _LIMIT
         )
@@ -383,7 +383,7 @@ class Engine:
 
 
 def _clear_pass_lock(store: Store) -> None:
-    """Whoever was at a pass in this file is dead: we alone have the file."""
+    """Clear the admission lock in a file that only this process uses: its holder has ended."""
     with store.write() as repo:
         lock = repo.admission.read_lock()
         if lock is not None and lock.holder is not None:
@@ -397,18 +397,13 @@ def _answered(answer: object) -> "Future[Any]":
 
 
 def _is_shown(repo: Repo, task: Key) -> bool:
-    """Tell whether a task is there for people: not while it, or its graph, is being loaded."""
+    """Return whether a task is visible: not while it, or its graph, is still loading."""
     found = repo.tasks.read([task])
     return bool(found) and not found[0].loading and repo.graphs.peek([found[0].graph])[0].loader is None
 
 
-# The engine as a server calls it: nothing here keeps the event loop waiting.
-#
-# It has every method of an engine but those of its life: whoever made the engine starts and stops it.
-
-
 class AsyncEngine:
-    """An engine to be awaited."""
+    """The engine for an event loop: each method of `Engine` as a coroutine, except those that start and stop it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -423,7 +418,7 @@ class AsyncEngine:
         submitter: str = "",
         may: CheckPools = allow_any_pool,
     ) -> Submitted | Refusal:
-        """Store a graph. A thread checks it: a large one takes seconds."""
+        """Store a graph. A thread validates it: a large one takes seconds."""
         return await asyncio.to_thread(
             self._engine.submit, document, graph_id=graph_id, key=key, actor=actor, submitter=submitter, may=may
         )
@@ -444,15 +439,15 @@ class AsyncEngine:
         )
 
     async def cancel(self, command: Cancel) -> CommandOutcome:
-        """End a task, a task with everything behind it, or a graph."""
-        return await self._wish(Cancel, command)
+        """Cancel a task, a task with everything behind it, or a graph."""
+        return await self._run_wide(Cancel, command)
 
     async def rerun(self, command: Rerun) -> CommandOutcome:
-        """Try a task again, or all that failed in a graph."""
-        return await self._wish(Rerun, command)
+        """Rerun a failed task, or everything in a graph that failed."""
+        return await self._run_wide(Rerun, command)
 
     async def approve(self, command: Approve) -> Done | Refusal:
-        """Decide about an approval that waits for a person."""
+        """Decide an approval."""
         answer: Done | Refusal = await asyncio.wrap_future(self._engine.ask(Approve, command))
         return answer
 
@@ -466,7 +461,7 @@ class AsyncEngine:
         submitter: str = "",
         may: CheckPools = allow_any_pool,
     ) -> Submitted | Refusal:
-        """Store a graph that runs a settled one again. A thread reads all of that one."""
+        """Store a new graph that reruns a settled one, which a thread reads."""
         return await asyncio.to_thread(
             self._engine.renew, graph_id, labels, key=key, actor=actor, submitter=submitter, may=may
         )
@@ -474,46 +469,46 @@ class AsyncEngine:
     async def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
     ) -> Refusal | None:
-        """Give a pool a capacity, fixed or that of its live bots, or none."""
+        """Set the capacity of a pool: fixed, that of its live bots, or none."""
         return await asyncio.to_thread(self._engine.set_pool, name, capacity, from_bots=from_bots, actor=actor)
 
     async def set_limit(self, name: str, total: int, *, actor: str = "", key: str = "") -> Refusal | None:
-        """Say how much there is of something that tasks share."""
+        """Set the total of a named limit that tasks share."""
         return await asyncio.to_thread(self._engine.set_limit, name, total, actor=actor, key=key)
 
     async def set_stake_after(
         self, name: str, stake_after_ms: int | None, *, actor: str = "", key: str = ""
     ) -> Refusal | None:
-        """Say how long mutexes hold a task before no younger one passes it at this key."""
+        """Set how long a task may wait for a mutex key before no younger task may pass it."""
         return await asyncio.to_thread(self._engine.set_stake_after, name, stake_after_ms, actor=actor, key=key)
 
     async def graph(self, graph_id: str) -> GraphOutline | Refusal:
-        """Tell where a graph stands, and whether it is settled."""
+        """Return the state of a graph, and whether it is settled."""
         return await asyncio.to_thread(self._engine.graph, graph_id)
 
     async def story(self, task_id: str) -> TaskHistory | Refusal:
-        """Tell everything that happened to a task."""
+        """Return everything that happened to a task."""
         return await asyncio.to_thread(self._engine.story, task_id)
 
     async def doctor(self) -> list[Finding]:
-        """Recount every stored number. A thread does: a large store takes minutes."""
+        """Check every stored value on a thread: a large database takes minutes."""
         return await asyncio.to_thread(self._engine.doctor)
 
     async def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
-        """Mend what the doctor found and can be mended."""
+        """Repair the findings that can be repaired."""
         return await asyncio.to_thread(self._engine.repair, findings, actor)
 
     async def publish(self, command: Publish, key: str = "") -> Refusal | None:
-        """Keep what a running task says of itself."""
+        """Store the result, the progress or the checkpoint of a running task."""
         return await asyncio.to_thread(self._engine.publish, command, key)
 
     async def hello(self, command: Hello) -> Refusal | None:
-        """Begin a bot's session, or take note of what changed about it; refuse a session that was replaced."""
+        """Begin a bot's session, or update what changed about the bot; refuse a session that was replaced."""
         answer: Refusal | None = await asyncio.wrap_future(self._engine.ask(Hello, command))
         return answer
 
     async def poll(self, command: Poll) -> PollOutcome | Refusal:
-        """Take a bot's results and renewals, and give it tasks."""
+        """Store a bot's reports, renewals and output, and lease tasks to it."""
         answer: PollOutcome | Refusal = await asyncio.wrap_future(self._engine.ask(Poll, command))
         return answer
 
@@ -523,15 +518,15 @@ class AsyncEngine:
         return answer
 
     async def schedule(self) -> PassOutcome:
-        """Let in every pending task that may go, within the bounds of one call. A thread thinks about it."""
+        """Admit every pending task that may run, within the bounds of one call, on a thread."""
         return await asyncio.to_thread(self._engine.schedule)
 
     async def transact(self, act: Act[Answer], boundary: Boundary = Boundary.OTHER) -> Answer:
-        """Carry out `act` in a transaction of its own. It has to bear being carried out again."""
+        """Run `act` in a transaction of its own. It must be safe to run twice."""
         return await asyncio.wrap_future(self._engine.writer_thread.begin(act, boundary))
 
-    async def _wish(self, kind: type, command: Cancel | Rerun) -> CommandOutcome:
-        """A thread finds out how far a wish reaches if that is too far for a transaction."""
+    async def _run_wide(self, kind: type, command: Cancel | Rerun) -> CommandOutcome:
+        """Run a cancel or a rerun; if it reaches too far for one transaction, search the store on a thread first."""
         answer: CommandOutcome | NeedsSearch = await asyncio.wrap_future(self._engine.ask(kind, command))
         return (
             await asyncio.to_thread(self._engine.wide_commands.go, command)

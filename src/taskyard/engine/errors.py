@@ -1,4 +1,4 @@
-"""What can go wrong around a command that is not the caller's fault. A refusal is no trouble: it is an answer."""
+"""Errors that are not the caller's fault. (A refusal is an answer, not an error.)"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,28 +7,28 @@ from taskyard.store.queries import StoreUnavailable, TransactionConflict
 
 
 class Trouble(Exception):
-    """The engine could not do what it was asked."""
+    """The engine could not carry out a command."""
 
 
 class Overloaded(Trouble):
-    """Too much is waiting already. Nothing was done; ask again in a while."""
+    """Too many commands wait already. Nothing was done; try again later."""
 
 
 class Unavailable(Trouble):
-    """The database cannot be reached, or the engine is stopping. It may or may not have been done; ask again."""
+    """The database is unavailable, or the engine is stopping. The command may or may not have been done; try again."""
 
 
 class Failed(Trouble):
-    """A bug: this command cannot be carried out. Nothing was done; the cause is attached."""
+    """A bug: this command failed. Nothing was done; the cause is attached."""
 
 
 class InUse(Trouble):
-    """Another engine has this database."""
+    """Another engine uses this database."""
 
 
 @contextmanager
 def outages() -> Iterator[None]:
-    """Turn what a look at the store complains about into a trouble."""
+    """Turn errors of the store into `Unavailable`."""
     try:
         yield
     except (TransactionConflict, StoreUnavailable) as fault:

@@ -1,4 +1,4 @@
-"""Who has a database file: one engine at a time. The kernel gives it back when the engine ends, however it ends."""
+"""The lock of a SQLite file: one engine at a time. The kernel releases it when the process ends, however it ends."""
 
 import fcntl
 from io import TextIOWrapper
@@ -13,7 +13,7 @@ _FILE: Final = "sqlite:///"
 
 
 class FileLock:
-    """The right to write to a database. PostgreSQL is shared, so there it means nothing."""
+    """The exclusive right to write to a SQLite file. PostgreSQL is shared and has no such lock."""
 
     def __init__(self, url: str) -> None:
         self._file: TextIOWrapper | None = None
@@ -23,11 +23,11 @@ class FileLock:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether nobody else can be at work in the database."""
+        """Whether no other process can use the database."""
         return self._file is not None
 
     def leave(self) -> None:
-        """Give it back. The file stays: whoever removed it could remove the one that somebody else just locked."""
+        """Release the lock. The file stays: removing it could remove the one that another process has just locked."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,9 +1,9 @@
-"""Polls for which there was nothing yet: they wait here, and get what the next transactions put into their queues.
+"""Parked polls: polls for which there was no work yet. They get what the next transactions put into their queues.
 
-They are served by the very transaction that makes work ready, before it commits: so a task that becomes ready is
-running one commit later, and nobody has to be woken first. Only the writer's thread uses this. A bot has one poll
-here; another one takes its place, and the first is answered with nothing. One that wants nothing only listens: it hears
-what a person wants ended.
+The transaction that makes a task ready also leases it to a parked poll, before it commits: the task runs one commit
+later, and no thread has to be woken first. Only the writer thread uses this. A bot has one poll here; a second one
+takes its place, and the first is answered with nothing. A poll that wants no tasks waits only to hear which attempts a
+person has canceled.
 """
 
 from collections import defaultdict
@@ -20,13 +20,13 @@ from taskyard.lifecycle.transaction import Transaction
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-#: How many polls one transaction serves: those behind them are served by the next.
+#: How many polls one transaction serves; the next serves the others.
 SERVED_MAX: Final = 256
 
 
 @value
 class PollAnswer:
-    """A poll and what it gets, once the transaction is durable."""
+    """The answer to a parked poll, given once the transaction is durable."""
 
     bot: str
     future: "Future[Any]"
@@ -35,7 +35,7 @@ class PollAnswer:
 
 
 class ParkedPolls:
-    """The polls that wait, in the order in which they came."""
+    """The parked polls, in the order in which they arrived."""
 
     def __init__(self) -> None:
         self._parked: dict[str, tuple[Poll, Future[Any]]] = {}  # by bot
@@ -44,52 +44,52 @@ class ParkedPolls:
         return len(self._parked)
 
     def holds(self, poll: Poll) -> bool:
-        """Tell whether this very poll waits here already, and was sent once more."""
+        """Return whether this poll, sent once more, is parked already."""
         found = self._parked.get(poll.bot)
         return found is not None and (found[0].session, found[0].poll) == (poll.session, poll.poll)
 
     def park(self, poll: Poll, future: "Future[Any]") -> None:
-        """Let a poll wait."""
+        """Park a poll."""
         self._answer(poll.bot)
         self._parked[poll.bot] = (poll, future)
 
     def hear(self, poll: Poll) -> None:
-        """Answer a poll that only listens, once its bot wants something: it has to be free for that."""
+        """Answer the parked poll of a bot if it wants no tasks, because the bot now sends one that does."""
         found = self._parked.get(poll.bot)
         if found is not None and not found[0].want:
             self._answer(poll.bot)
 
     def leave(self, future: "Future[Any]") -> None:
-        """Answer a poll that has waited for long enough, if it still waits."""
+        """Answer a poll with nothing if it is still parked."""
         for bot, (_, parked) in self._parked.items():
             if parked is future:
                 self._answer(bot)
                 return
 
     def release(self, bots: Iterable[str]) -> None:
-        """Answer bots about whom something is new: they ask again, as who they are now, or hear that they are over."""
+        """Answer the polls of bots that have changed: they poll again, with their new state."""
         for bot in bots:
             self._answer(bot)
 
     def clear(self) -> None:
-        """Answer all of them."""
+        """Answer all parked polls with nothing."""
         for bot in list(self._parked):
             self._answer(bot)
 
     def serve(self, transaction: Transaction, everywhere: bool = False) -> list[PollAnswer]:
-        """Give polls what this transaction has put into their queues; or, `everywhere`, whatever is in them."""
+        """Lease to polls what this transaction has put into their queues; with `everywhere`, whatever is in them."""
         if not self._parked:
             return []
         stopped = self._stopped(transaction)
-        # A poll is answered once: who hears of an end asks again, and is given something then.
+        # A poll is answered once: a bot that hears of a cancel polls again and gets tasks then.
         return [*stopped, *self._supplied(transaction, everywhere, {one.bot for one in stopped})]
 
     def _stopped(self, transaction: Transaction) -> list[PollAnswer]:
-        """Tell bots at once what a person wants ended."""
+        """Answer the polls of bots that run attempts which a person has just canceled."""
         stops: dict[str, list[Renewed]] = defaultdict(list)
         for task in transaction.stopping:
             if task.bot in self._parked:
-                # Until when the lease lasts is counted from when a poll was sent, and this one may be old.
+                # No end of the lease: it counts from when a poll was sent, and this one may be old.
                 stops[task.bot].append(Renewed(task.id, task.life.attempt, None, stop=True))
         return [PollAnswer(bot, self._parked[bot][1], stops=tuple(found)) for bot, found in stops.items()]
 
@@ -100,7 +100,7 @@ class ParkedPolls:
         wishes = [wish for wish in self._wishes(transaction, set(fresh), everywhere) if wish[0].bot not in others]
         if not wishes:
             return []
-        # What is little is shared: whoever came first must not take what others could begin with at once.
+        # Few tasks are shared: the first poll must not take what other bots could begin at once.
         share = -(-max(len(fresh), 1) // len(wishes)) if not everywhere else SERVED_MAX
         given = claim(
             transaction, [ClaimRequest(poll, bot, min(count, share), parked=True) for poll, bot, count in wishes]
@@ -108,7 +108,7 @@ class ParkedPolls:
         return self._with_definitions(transaction, [poll for poll, _, _ in wishes], given)
 
     def settle(self, served: Iterable[PollAnswer]) -> None:
-        """Answer those that were served: it is durable."""
+        """Answer the polls that were served, after the commit."""
         for one in served:
             found = self._parked.get(one.bot)
             if found is not None and found[1] is one.future:

@@ -1,11 +1,11 @@
-"""The loop: commands gather while a transaction commits, are carried out in the next, and answered after it.
+"""The writer thread: gathers commands while a transaction commits, runs them in the next, answers after its commit.
 
-One thread writes. Commands that wait share a transaction; an act that somebody wants for itself, such as a page of a
-large graph, has its own, and after each of these everybody else has a turn. A command that cannot be carried out takes
-none of its neighbours down: then each is carried out alone.
+Commands that wait share a transaction. A page of a large graph, or another function that needs a transaction of its
+own, gets one, and the waiting commands run between two of these. If one command of a batch fails with a bug, the batch
+is run again one by one, so that its neighbours are not affected.
 
-How long a transaction takes is known only afterwards, so a batch is bounded by what the last ones took: one that took
-too long makes the next smaller, and those that are full and quick make it larger again.
+The duration of a transaction is known only afterwards, so the size of a batch adapts: one that took too long makes the
+next smaller, and those that are full and fast make it larger again.
 """
 
 import logging
@@ -38,17 +38,14 @@ from taskyard.lifecycle.transaction import SINGLE_SERVER, FollowUp, ServerIdenti
 from taskyard.store.connection import Store
 from taskyard.store.queries import DuplicateKey, StoreUnavailable, TransactionConflict
 
-# The writer: carries out one transaction at a time, and knows which troubles pass.
-#
-# A transaction that lost a race is tried again; one that found no database is tried again for a while. Everything here
-# is called by one thread.
+# One transaction at a time, with retries. Only the writer thread calls this.
 
 
-#: How often a transaction that lost a race is tried again. Ten in a row are no bad luck any more.
+#: How often a transaction that lost a race is retried; ten lost races in a row are not bad luck.
 RETRIES_MAX: Final = 10
-#: How long a database that is gone is waited for: a restart takes less, and whoever asks should not wait longer.
+#: How long to retry while the database is unavailable: a restart takes less, and a caller should not wait longer.
 GONE_MAX_MS: Final = 5_000
-#: The longest pauses before another try, after a race and while the database is gone. The first are far shorter.
+#: The longest pauses before a retry, after a race and during an outage; the first pauses are far shorter.
 BUSY_PAUSE_MAX_MS: Final = 50
 GONE_PAUSE_MAX_MS: Final = 500
 
@@ -57,11 +54,11 @@ Act = Callable[[Transaction], Answer]
 
 
 class TooManyConflicts(Unavailable):
-    """A transaction lost one race too many."""
+    """A transaction lost too many races in a row."""
 
 
 class Writer:
-    """The one that writes."""
+    """Runs transactions one after the other."""
 
     def __init__(
         self,
@@ -73,19 +70,19 @@ class Writer:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._after = after  # is told what each commit leaves to do
+        self._after = after  # called with the work that each commit leaves to do
         self._lease_ms = lease_ms
         self.server = server
         self._registry = Registry()
         self.parked_polls = ParkedPolls()
         self.commits = 0
-        self.last_ms = 0  # how long the last transaction took, from its beginning to its end
-        self.longest_ms = 0  # and the longest so far
+        self.last_ms = 0  # the duration of the last transaction
+        self.longest_ms = 0  # the longest duration so far
 
     def run(self, act: Act[Answer], boundary: Boundary) -> Answer:
-        """Carry out `act` in a transaction of its own; it is durable when this returns.
+        """Run `act` in a transaction of its own; it is durable when this returns.
 
-        After a commit whose outcome nobody knows, `act` is carried out again: it has to bear that.
+        After a commit with an unknown outcome, `act` runs again, so it must be safe to run twice.
         """
         retry = _RetryPolicy(self._clock)
         while True:
@@ -121,7 +118,7 @@ class Writer:
 
 
 class _RetryPolicy:
-    """How often, and for how long, one transaction is tried again."""
+    """Counts the retries of one transaction and pauses between them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -130,14 +127,14 @@ class _RetryPolicy:
         self._outage_began: int | None = None
 
     def after_conflict(self, error: TransactionConflict) -> None:
-        """Wait a little, or give up."""
+        """Pause, or give up."""
         self._races += 1
         if self._races > RETRIES_MAX:
             raise TooManyConflicts(f"lost {self._races} races in a row: {error}") from error
         self._pause(self._races, BUSY_PAUSE_MAX_MS)
 
     def after_outage(self, error: StoreUnavailable) -> None:
-        """Wait a little, or give up."""
+        """Pause, or give up."""
         now = self._clock.now()
         self._outage_began = now if self._outage_began is None else self._outage_began
         if now - self._outage_began >= GONE_MAX_MS:
@@ -146,18 +143,16 @@ class _RetryPolicy:
         self._pause(self._outages, GONE_PAUSE_MAX_MS)
 
     def _pause(self, times: int, longest: int) -> None:
-        """Wait for longer each time, and never for as long as another that lost the same race."""
+        """Pause longer each time, with jitter, so that two that lost the same race do not meet again."""
         span = min(2**times, longest)
         self._clock.pause(span // 2 + self._clock.chance() % span)
 
 
-# Which room carries out which command, and in which order: one transaction for all that arrived together.
-#
-# Whoever comes is greeted before anybody polls, and what people ask for is done before bots take tasks: so a poll sees
-# all that arrived with it.
+# The functions that run each kind of command, in their order in a transaction: hellos before polls, and commands of
+# people before polls, so that a poll sees everything that arrived with it.
 
 
-#: How many bytes of output are written in the time that a task takes.
+#: How many bytes of output take as long to write as one task.
 BYTES_PER_TASK: Final = 4_096
 
 Command: TypeAlias = Poll | Hello | Goodbye | Cancel | Rerun | Approve | KeyedSubmission | Extension
@@ -165,7 +160,7 @@ _Executor: TypeAlias = Callable[[Transaction, Sequence[Any]], Sequence[object] |
 
 
 def execute_commands(transaction: Transaction, commands: Sequence[Command]) -> list[Any]:
-    """Carry out commands; give an answer for each, in their order."""
+    """Run commands; return an answer for each, in their order."""
     places: dict[type, list[int]] = defaultdict(list)
     for place, command in enumerate(commands):
         places[type(command)].append(place)
@@ -179,7 +174,7 @@ def execute_commands(transaction: Transaction, commands: Sequence[Command]) -> l
 
 
 def weight(command: Command) -> int:
-    """Say about how many tasks a command touches."""
+    """Estimate how many tasks a command touches."""
     if isinstance(command, Poll):
         printed = sum(len(one.body) for one in command.outputs) // BYTES_PER_TASK if command.outputs else 0
         said = len(command.reports) + len(command.renewals) + len(command.begun or ())
@@ -205,18 +200,18 @@ _EXECUTORS: Final[Mapping[type, _Executor]] = {
 }
 
 
-#: How many commands may wait. At a thousand a second they are answered within ten seconds, or the caller hears at once.
+#: How many commands may wait; more are refused at once. At a thousand a second they are answered within ten seconds.
 QUEUE_MAX: Final = 10_000
 #: How many commands share a transaction, how many tasks they may touch, and how long it should take at most: half of
 #: the 100 ms that a transaction may take, since the next may be slower than the last.
 BATCH_MAX: Final = 256
 TOUCHED_MAX: Final = 2_000
 BATCH_MAX_MS: Final = 50
-#: However slow the last ones were, so many tasks may be touched: a commit alone can take that long.
+#: A batch may touch at least this many tasks, however slow the last one was: the commit alone can be slow.
 TOUCHED_MIN: Final = 16
-#: How long whoever asks waits: longer than any trouble that the writer bears.
+#: How long a caller waits for an answer: longer than all retries of the writer.
 ANSWER_WAIT_MAX_S: Final = 120
-#: How long a stop waits for what was accepted.
+#: How long a stop waits for the accepted commands.
 STOP_MAX_S: Final = 10
 
 _LOG = logging.getLogger(__name__)
@@ -224,18 +219,18 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True)
 class _QueueItem:
-    """Something to do, and who waits for it."""
+    """A command or a function in the queue, and the future of its answer."""
 
     command: Command | None = None
     act: Act[Any] | None = None
     boundary: Boundary = Boundary.BATCH
     weight: int = 0  # about how many tasks the command touches
-    stop_waiting: "Future[Any] | None" = None  # a poll that waits no longer
+    stop_waiting: "Future[Any] | None" = None  # answer this parked poll
     future: "Future[Any]" = field(default_factory=Future)
 
 
 class WriterThread:
-    """The thread that writes, and what waits for it."""
+    """The thread that runs all transactions, and its queue."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -250,11 +245,11 @@ class WriterThread:
         self._thread = Thread(target=self._run, name="taskyard-writer", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> bool:
-        """Take nothing more, do what was accepted, and end; tell whether that could be done in time."""
+        """Accept nothing more, run what was accepted, and end; return False if that took too long."""
         with self._lock:
             closed, self._closed = self._closed, True
             if not closed:
@@ -266,33 +261,33 @@ class WriterThread:
         return not self._thread.is_alive()
 
     def put(self, command: Command) -> "Future[Any]":
-        """Have a command carried out together with others; the future is its answer, once it is durable."""
+        """Queue a command, to run in one transaction with others; the future gets its answer once it is durable."""
         if self.waiting >= QUEUE_MAX:
             raise Overloaded(f"{QUEUE_MAX} commands wait already")
         return self._put(_QueueItem(command, weight=weight(command)))
 
     def transact(self, act: Act[Answer], boundary: Boundary) -> Answer:
-        """Carry out `act` in a transaction of its own; it may be carried out again if nobody knows how that ended.
+        """Run `act` in a transaction of its own and wait for its answer; it must be safe to run twice.
 
-        It is never refused for overload: whoever asks waits, so there are no more of these than threads.
+        It is never refused for overload: the caller waits, so there are no more of these than threads.
         """
         answer: Answer = answer_of(self.begin(act, boundary))
         return answer
 
     def begin(self, act: Act[Answer], boundary: Boundary) -> "Future[Answer]":
-        """Have `act` carried out in a transaction of its own; whoever asks can think of the next one meanwhile."""
+        """Queue `act`, to run in a transaction of its own; the caller need not wait."""
         assert current_thread() is not self._thread, "the writer would wait for itself"
         return self._put(_QueueItem(act=act, boundary=boundary))
 
     def leave(self, future: "Future[Any]") -> None:
-        """Have a poll answered that may still wait for work."""
+        """Answer a poll now if it is parked."""
         with self._lock:
             if not self._closed:
                 self._arrived.put(_QueueItem(stop_waiting=future))
 
     @property
     def waiting(self) -> int:
-        """Say how much waits."""
+        """How many commands and functions wait."""
         return self._arrived.qsize() + len(self._commands) + len(self._acts)
 
     def _put(self, item: _QueueItem) -> "Future[Any]":
@@ -316,13 +311,13 @@ class WriterThread:
                 if self._acts:
                     current = [self._acts.popleft()]
                     self._run_alone(current[0])
-            except BaseException as error:  # noqa: BLE001 - nobody else writes: whatever it is, this thread goes on
+            except BaseException as error:  # noqa: BLE001 - this is the only writer: it must go on
                 _LOG.exception("the writer goes on after a bug")
                 left = [item for item in current if not item.future.done()]
-                _fail_items(left, Unavailable(f"nobody knows whether this was done: {error!r}"))
+                _fail_items(left, Unavailable(f"this may or may not have been done: {error!r}"))
 
     def _collect(self) -> bool:
-        """Take in what has arrived; wait only if there is nothing to do. Tell whether there is."""
+        """Move what has arrived into the queues; wait only if they are empty. Return False at the end."""
         idle = not self._commands and not self._acts
         while (idle and not self._ending) or not self._arrived.empty():
             item = self._arrived.get()
@@ -347,7 +342,7 @@ class WriterThread:
         return batch
 
     def _adapt_batch_size(self, batch: Sequence[_QueueItem]) -> None:
-        """Let the next batch be as large as fits into its time, by what this one took."""
+        """Set the size of the next batch by the duration of this one."""
         task_count, took = sum(item.weight for item in batch), self._writer.last_ms
         if took > BATCH_MAX_MS:
             self._batch_limit = max(TOUCHED_MIN, min(self._batch_limit, task_count) * BATCH_MAX_MS // took)
@@ -362,7 +357,7 @@ class WriterThread:
             self._run_one_by_one(batch)
         except Unavailable as trouble:
             _fail_items(batch, trouble)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the fault of one of them
+        except Exception as error:  # noqa: BLE001 - one of the commands has caused it
             _LOG.debug("a batch of %d is carried out one by one: %r", len(batch), error)
             self._run_one_by_one(batch)
         else:
@@ -371,10 +366,10 @@ class WriterThread:
                 self._answer(item, answer)
 
     def _answer(self, item: _QueueItem, answer: Any) -> None:
-        """Answer, or let a poll wait that wants something and has nothing else to hear."""
+        """Answer, or park a poll for which there is no work yet."""
         poll, parked_polls = item.command, self._writer.parked_polls
         waits = isinstance(poll, Poll) and poll.wait_ms > 0 and not self._ending and _can_park(poll, answer)
-        # A poll that was heard before and waits no longer was answered: whoever sent this copy has moved on.
+        # A repeated poll that is not parked any more was answered: the bot does not wait for this copy.
         if isinstance(poll, Poll) and waits and (not answer.repeated or parked_polls.holds(poll)):
             parked_polls.park(poll, item.future)
         else:
@@ -392,10 +387,10 @@ class WriterThread:
             assert command is not None
             error = self._run_alone(item, lambda transaction, one=command: execute_commands(transaction, [one])[0])
             if isinstance(error, Unavailable) and not isinstance(error, TooManyConflicts):
-                outage = error  # it will not be back for the others
+                outage = error  # the others would only wait for it, too
 
     def _run_alone(self, item: _QueueItem, act: Callable[..., Any] | None = None) -> Exception | None:
-        """Carry out one thing, and answer; give the trouble there was."""
+        """Run one item and answer it; return its error, if any."""
         try:
             act_to_run = act or item.act
             assert act_to_run is not None
@@ -403,8 +398,8 @@ class WriterThread:
         except (Trouble, DuplicateKey, Replaced) as error:
             item.future.set_exception(error)
             return error
-        except Exception as error:  # noqa: BLE001 - a bug; it is told to whoever asked, and nobody else feels it
-            # What was asked is not logged: it is the caller's, and may hold anything.
+        except Exception as error:  # noqa: BLE001 - a bug fails this item alone
+            # The command itself is not logged: it may hold secrets of the caller.
             _LOG.exception("%s failed", type(item.command).__name__ if item.command else item.boundary)
             failed = Failed(f"this cannot be carried out: {error!r}")
             failed.__cause__ = error
@@ -415,7 +410,7 @@ class WriterThread:
 
 
 def _can_park(poll: Poll, answer: object) -> bool:
-    """Tell whether a poll has told nothing, and got nothing."""
+    """Return whether a poll reports nothing and got nothing."""
     said = poll.reports or poll.renewals or poll.outputs
     return not said and isinstance(answer, PollOutcome) and not answer.leases and not answer.ending
 
