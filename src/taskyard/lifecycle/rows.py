@@ -1,4 +1,4 @@
-"""Tasks as they are born: from a validated graph to rows, page by page. Nothing here touches a store."""
+"""The rows of new tasks: from a validated graph, page by page. Nothing here reads or writes the store."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,48 +20,49 @@ from taskyard.store.queries import Row
 from taskyard.store.repo.tasks import ReusedAttempt
 from taskyard.store.rows import encode_rules
 
-_BORN = Life().state.text
-_WAITS = Reason.PREREQUISITE.text
-#: The note "release those tasks of this graph that wait for nobody".
+_FIRST_STATE = Life().state.text
+_FIRST_REASON = Reason.PREREQUISITE.text
+# Kinds of continuations.
+#: "Release the root tasks of this graph".
 OPEN = "open"
-#: The note "this graph is being extended",
+#: "An extension of this graph is being loaded".
 LOAD = "load"
-#: "show the tasks of this extension",
+#: "Make the tasks of this extension visible".
 SHOW = "show"
-#: and "drop what was loaded of this extension".
+#: "Drop what was loaded of this extension".
 DROP = "drop"
-#: The note "this graph has come to rest, and the task that it is inside of has to hear of it",
+#: "This graph has settled, and the task around it has to end".
 SETTLED = "settled"
-#: and "end this graph, for the task that it is inside of is to end".
+#: "Cancel this graph, because the task around it has to end".
 STOP = "stop"
 #: The queue of tasks that the server runs itself.
 SERVER_QUEUE = 0
-#: How many rows are as much to write as a task is: itself and three edges, mutexes or limits. So a page of the largest
-#: graph, which has two and a half edges for each task, is full of tasks first.
+#: How many rows weigh as much as an ordinary task: its own and three edges, mutexes or limits. So the number of tasks
+#: limits a page of the largest graph, which has two and a half edges for each task.
 ROWS_PER_TASK: Final = 4
-#: How many characters of a result are as much to copy as a row is to write.
+#: How many characters of a result to copy weigh as much as a row.
 RESULT_PER_ROW: Final = 1_024
 
 
-def weight(tasks: int, beside: int) -> int:
-    """Say how much it is to write some tasks with so many rows beside them, counted in ordinary tasks."""
-    return max(tasks, -(-(tasks + beside) // ROWS_PER_TASK))
+def weight(tasks: int, extra_rows: int) -> int:
+    """Return how much work it is to write tasks with so many extra rows, counted in ordinary tasks."""
+    return max(tasks, -(-(tasks + extra_rows) // ROWS_PER_TASK))
 
 
 def weight_of(tasks: Iterable[Task]) -> int:
-    """Say how much it is to write tasks."""
-    beside = [_beside(task) for task in tasks]
-    return weight(len(beside), sum(beside))
+    """Return how much work it is to write tasks."""
+    extra_rows = [_extra_rows(task) for task in tasks]
+    return weight(len(extra_rows), sum(extra_rows))
 
 
-def count_fitting(beside: Sequence[int], most: int) -> int:
-    """Say how many of some tasks, the first of them at least, are a page; `beside` counts the rows beside each."""
+def count_fitting(extra_rows: Sequence[int], weight_max: int) -> int:
+    """Return how many of some tasks fit into a page, at least one; `extra_rows` are counted for each task."""
     rows = 0
-    for place, more in enumerate(beside):
+    for place, more in enumerate(extra_rows):
         rows += more
-        if place and weight(place + 1, rows) > most:
+        if place and weight(place + 1, rows) > weight_max:
             return place
-    return len(beside)
+    return len(extra_rows)
 
 
 @dataclass(slots=True)
@@ -76,18 +77,18 @@ class Rows:
     reuses: list[Row] = field(default_factory=list)
     copies: list[Row] = field(default_factory=list)  # of results
 
-    def parts(self, most: int) -> "Iterator[Rows]":
-        """Cut off the edges beyond a page of that weight: a task can have more of them than a page."""
-        edges, room = self.edges, most * ROWS_PER_TASK
-        self.edges = edges[:room]
+    def parts(self, weight_max: int) -> "Iterator[Rows]":
+        """Split off the edges that exceed a page of this weight: a single task can have more."""
+        edges, count = self.edges, weight_max * ROWS_PER_TASK
+        self.edges = edges[:count]
         yield self
-        for first in range(room, len(edges), room):
-            yield Rows(edges=edges[first : first + room])
+        for first in range(count, len(edges), count):
+            yield Rows(edges=edges[first : first + count])
 
 
 @dataclass(frozen=True, slots=True)
 class ReusedTask:
-    """What a task takes over instead of running: the end of an attempt, and a result of so many characters."""
+    """What a task reuses instead of running: the end of an attempt, and a result of so many characters."""
 
     source: ReusedAttempt
     copied: tuple[int, int] | None  # the task and the attempt whose result is copied
@@ -100,36 +101,36 @@ class NewTasks:
 
     graph_id: int
     tasks: Sequence[Task]
-    ids: Mapping[str, int]  # of every label that they may name, old ones included
+    ids: Mapping[str, int]  # by label; includes the existing tasks that they may refer to
     created_ms: Millis
     substitutes: bool  # some payload has a $subs
     reused: Mapping[str, ReusedTask] = field(default_factory=dict)  # by label
     digests: Mapping[str, str] = field(default_factory=dict)  # of definitions that are not as they were submitted
-    submitter: str = ""  # whose tasks they are
+    submitter: str = ""  # the owner of the tasks
 
     def __post_init__(self) -> None:
-        # All that takes as long as there are tasks is done by the thread of whoever asks: the writer has no time.
+        # Whatever takes time for each task is computed here, on the caller's thread, to save the writer's time.
         _ = self.weight, self.dimensions, self.pools
 
     @cached_property
     def weight(self) -> int:
-        """How much there is to write."""
-        return weight(len(self.tasks), sum(self._beside))
+        """How much work it is to write them, counted in ordinary tasks."""
+        return weight(len(self.tasks), sum(self._extra_rows))
 
     @cached_property
-    def _beside(self) -> Sequence[int]:
+    def _extra_rows(self) -> Sequence[int]:
         if not self.reused:
-            return [_beside(task) for task in self.tasks]
-        return [_beside(task) + self._copied(task.label) for task in self.tasks]
+            return [_extra_rows(task) for task in self.tasks]
+        return [_extra_rows(task) + self._copied(task.label) for task in self.tasks]
 
     def _copied(self, label: str) -> int:
-        """Say how many rows it is as much to write as what a task takes over."""
+        """Return how many rows weigh as much as what a task reuses."""
         found = self.reused.get(label)
         return 0 if found is None else 1 + found.size // RESULT_PER_ROW
 
     @cached_property
     def dimensions(self) -> set[Dimensions]:
-        """Everything that some slice asks bots for."""
+        """The dimensions of all slices that bots serve."""
         return {one.dimensions for task in self.tasks for one in task.slices if one.kind not in SERVER_KINDS}
 
     @cached_property
@@ -137,24 +138,24 @@ class NewTasks:
         """Every pool that one of them names, or a task of a graph inside them."""
         return pools_named(self.tasks)
 
-    def pages(self, most: int) -> Iterator[slice]:
-        """Cut them into pages of at most that weight. A task that weighs more has one for itself."""
-        beside, first = self._beside, 0
-        while first < len(beside):
-            count = count_fitting(beside[first : first + most], most)
+    def pages(self, weight_max: int) -> Iterator[slice]:
+        """Cut them into pages of at most this weight. A task that weighs more is alone in its page."""
+        extra_rows, first = self._extra_rows, 0
+        while first < len(extra_rows):
+            count = count_fitting(extra_rows[first : first + weight_max], weight_max)
             yield slice(first, first + count)
             first += count
 
     def rows(self, page: slice, queues: Mapping[Dimensions, int], now: Millis, hidden: bool = False) -> Rows:
         """Make the rows of some of them."""
-        rows, promises = Rows(), _Promises(self.created_ms)
+        rows, rules_cache = Rows(), _RulesCache(self.created_ms)
         for task in self.tasks[page]:
-            self._add(rows, task, queues, promises, (now, int(hidden)))
+            self._add(rows, task, queues, rules_cache, (now, int(hidden)))
         return rows
 
     @cached_property
     def _names(self) -> Mapping[str, str]:
-        """The ids as they are put in the place of labels; none if no payload wants that."""
+        """The ids that replace labels in payloads; empty if no payload has a $subs."""
         return {label: text_of(Key(id)) for label, id in self.ids.items()} if self.substitutes else {}
 
     def _add(
@@ -162,56 +163,56 @@ class NewTasks:
         rows: Rows,
         task: Task,
         queues: Mapping[Dimensions, int],
-        promises: "_Promises",
-        how: tuple[Millis, int],
+        rules_cache: "_RulesCache",
+        now_and_loading: tuple[Millis, int],
     ) -> None:
         id = self.ids[task.label]
-        promise = promises.of(task)
+        rules = rules_cache.of(task)
         filled = _filled(task, self._names) if self.substitutes else task
         kept = digest(task) if filled is not task else self.digests.get(task.label)
-        rows.tasks.append(_row(id, self, task, promise, queues, how))
+        rows.tasks.append(_row(id, self, task, rules, queues, now_and_loading))
         rows.definitions.append((id, self.graph_id, task.label, encoded(filled), kept, self.submitter))
         rows.edges += [(self.ids[edge.task], id, edge.on.text) for edge in task.requires]
         if task.mutexes or task.limits:
             rows.mutexes += [(id, mutex.key, mutex.party) for mutex in task.mutexes]
             rows.limits += [(id, name, amount) for name, amount in task.limits]
         if self.reused and task.label in self.reused:
-            _take_over(rows, id, self.reused[task.label])
+            _add_reused(rows, id, self.reused[task.label])
 
 
 def root_labels(graph: GraphDefinition) -> Iterable[str]:
-    """Name the tasks that wait for nobody."""
+    """Return the labels of the tasks without prerequisites."""
     return (task.label for task in graph.tasks.values() if not task.requires)
 
 
-def _take_over(rows: Rows, id: int, reused: ReusedTask) -> None:
+def _add_reused(rows: Rows, id: int, reused: ReusedTask) -> None:
     source = reused.source
     rows.reuses.append((id, source.task, source.graph, source.attempt))
     if reused.copied is not None:
         rows.copies.append((id, *reused.copied))
 
 
-def _beside(task: Task) -> int:
+def _extra_rows(task: Task) -> int:
     return len(task.requires) + len(task.mutexes) + len(task.limits)
 
 
-class _Promises:
-    """The rules of tasks as text; most tasks of a graph share theirs."""
+class _RulesCache:
+    """The rules of tasks, and their texts; most tasks of a graph have the same."""
 
-    def __init__(self, submitted: Millis) -> None:
-        self._submitted = submitted
+    def __init__(self, submitted_ms: Millis) -> None:
+        self._submitted_ms = submitted_ms
         self._known: dict[object, tuple[Rules, str]] = {}
 
     def of(self, task: Task) -> tuple[Rules, str]:
-        shape = (task.reruns, task.retries, task.deadline, task.not_before, *_waits(task.slices))
+        shape = (task.reruns, task.retries, task.deadline, task.not_before, *_slice_rules(task.slices))
         found = self._known.get(shape)
         if found is None:
-            rules = attempt_policy.rules_of(task, self._submitted)
+            rules = attempt_policy.rules_of(task, self._submitted_ms)
             found = self._known[shape] = (rules, encode_rules(rules))
         return found
 
 
-def _waits(slices: Sequence[Slice]) -> Row:
+def _slice_rules(slices: Sequence[Slice]) -> Row:
     if len(slices) == 1:
         return slices[0].expires_ms, slices[0].wait_for_capacity
     return tuple((one.expires_ms, one.wait_for_capacity) for one in slices)
@@ -221,19 +222,19 @@ def _row(
     id: int,
     new_tasks: NewTasks,
     task: Task,
-    promise: tuple[Rules, str],
+    rules_and_text: tuple[Rules, str],
     queues: Mapping[Dimensions, int],
-    how: tuple[Millis, int],
+    now_and_loading: tuple[Millis, int],
 ) -> Row:
-    rules, text = promise
+    rules, text = rules_and_text
     first = task.slices[0]
     served_by_bots = first.kind not in SERVER_KINDS
-    now, hidden = how
+    now, hidden = now_and_loading
     return (
         id,
         new_tasks.graph_id,
-        _BORN,
-        _WAITS,
+        _FIRST_STATE,
+        _FIRST_REASON,
         now,
         rules.not_before_ms,
         text,
@@ -263,7 +264,7 @@ def _handles(task: Task) -> bool:
 
 
 def _filled(task: Task, names: Mapping[str, str]) -> Task:
-    """Put the ids of tasks in the place of their labels."""
+    """Replace labels of tasks by their ids."""
     slices = tuple(_filled_slice(one, names) for one in task.slices)
     same = all(new is old for new, old in zip(slices, task.slices, strict=True))
     return task if same else struct_replace(task, slices=slices)
