@@ -74,7 +74,7 @@ def test_every_change_stirs_the_next_pass(yard: Gatehouse) -> None:
     ("capacity", "from_bots", "text"),
     [
         (-1, False, "pool p: -1 is no capacity"),
-        (3, True, "pool p: a capacity that comes from bots is not fixed as well"),
+        (3, True, "pool p: a capacity from bots cannot be a number, too"),
     ],
 )
 def test_a_pool_that_makes_no_sense_is_refused(yard: Gatehouse, capacity: int, from_bots: bool, text: str) -> None:
@@ -144,7 +144,7 @@ def test_the_next_pass_does_the_rest_of_a_call_that_died_before_it_lets_anybody_
     yard: Gatehouse, monkeypatch: pytest.MonkeyPatch, entered: int, known: bool
 ) -> None:
     monkeypatch.setattr(writes, "ENTRIES_MAX", 2)
-    monkeypatch.setattr(snapshot, "STIRS_MAX", 3)
+    monkeypatch.setattr(snapshot, "DIRTY_MAX", 3)
     if known:
         yard.schedule()
     before = [yard.put(pool="p") for _ in range(8)]

@@ -304,6 +304,10 @@ class Transaction:
         if counted:
             self.adjust_counts(graph, active=len(tasks))
 
+    def expect_continuations(self) -> None:
+        """Have the engine look for open continuations: a commit whose outcome was lost may have left some."""
+        self._has_continuations = True
+
     def complete(self, continuation: Continuation) -> None:
         """Delete a continuation that is done."""
         self.repo.continuations.delete(continuation.id)

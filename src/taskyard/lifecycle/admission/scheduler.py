@@ -1,19 +1,19 @@
-"""Admission's one entry point, `schedule()`: it looks in a snapshot, thinks outside any transaction, and commits pages.
+"""`schedule()` runs an admission pass: it reads a snapshot, decides outside any transaction, and commits pages.
 
-It may be called by anyone, anywhere, at any time. One row is the lock of all passes. It is taken without waiting, and
-who does not get it returns at once. Nothing is dropped by that: who wants a pass has committed a stir before it asks,
-and who has the lock looks for stirs after it gave the lock back. So a stir is seen by its own caller, or by the one
-whom that caller found at the lock; and if that one dies, by whoever comes next.
+Any server may call it, at any time. One row is the lock of all passes. It is taken without waiting: a caller that does
+not get it returns at once. No work is lost by that: a caller has committed a dirty row before it calls, and the holder
+looks for dirty rows after it has released the lock. So the caller or the holder handles the row; and if the holder
+dies, the next caller does.
 
-The lock lapses, so that a frozen holder is replaced. One that has died is replaced at once: every server holds a lock
-that the database releases when the server dies, and whoever finds the row held asks for that one. Every taking has a
-number of its own, every page is written under that number, and a holder that was replaced writes nothing more. Whoever
-finds the lock held while something is stirred tries again every second.
+The lock expires, so that a frozen holder is replaced. A dead one is replaced at once: every server holds another lock
+that the database releases when the server dies, and a caller that finds the row held tests that one. Every acquisition
+has a number, every page is written under that number, and a holder that was replaced writes nothing more. A caller that
+finds the lock held while something is dirty tries again every second.
 
-A call is bounded. It reads and thinks in strides, keeps the lock meanwhile, and asks after each stride and each page
-whether it has lasted long enough. Whom it let in so far is written by then or goes first in the next call. A call that
-ends amid reading or thinking leaves the lock with its holder: else servers whose calls take turns would each read
-everything again, and none would come to an end.
+A call is bounded. It reads and decides in steps, holds the lock meanwhile, and checks after each step and each page
+whether its time is over. What it has admitted by then is written, or comes first in the next call. A call that ends
+while it reads or decides keeps the lock for its server: else servers whose calls take turns would each read everything
+again, and none would finish.
 """
 
 import gc
@@ -34,26 +34,26 @@ from taskyard.store.repo.admission import AdmissionLock
 
 #: A holder that wrote nothing for this long is replaced.
 LOCK_MS: Final = 10_000
-#: Whoever finds the lock held tries again after this long, as long as something is stirred.
+#: A server that finds the lock held tries again after this long, as long as something is dirty.
 TRY_AGAIN_MS: Final = 1_000
-#: One call goes on for about this long, and lets in this many: then others have their turn.
+#: One call runs for about this long, or admits this many tasks: then other work has its turn.
 PASS_MAX_MS: Final = 2_000
 STARTS_MAX: Final = 2_000
-#: What is remembered is believed for this long, should a change ever fail to stir.
+#: The snapshot is used for this long at most, in case a change was ever not marked as dirty.
 MEMORY_MS: Final = 600_000
-#: So many tasks in memory are felt by the garbage collector.
+#: With so many tasks in memory a garbage collection takes 100 ms.
 MANY: Final = 10_000
-#: Tasks that stake a key by age are looked at once in this time, however many there are.
+#: Tasks that stake a mutex by age are looked at once in this time, however many there are.
 AGING_MS: Final = 1_000
 
-#: Between the name of a server and which of its takings it is, in the row.
+#: Separates the name of the server and the number of the acquisition, in the lock row.
 _TAKING: Final = ", "
 
 Answer = TypeVar("Answer")
 
 
 class Transact(Protocol):
-    """Runs an act as one write transaction, and answers after it is durable."""
+    """Runs `act` as one write transaction; returns after it is durable."""
 
     def __call__(self, act: Callable[[Transaction], Answer], /) -> Answer: ...
 
@@ -65,27 +65,27 @@ class Bounds:
     pass_max_ms: int = PASS_MAX_MS
     starts_max: int = STARTS_MAX
     page_max: int = PAGE_MAX
-    judged_max: int = JUDGED_MAX  # in one stride
+    judged_max: int = JUDGED_MAX  # in one step
 
 
 @dataclass(frozen=True, slots=True)
 class PassOutcome:
     """What a call of `schedule()` did."""
 
-    ran: bool  # False: somebody else is at it, or has replaced us
+    ran: bool  # False: another server runs a pass, or has taken over the lock
     admitted: int = 0
-    held: int = 0  # for how many a reason was noted
-    epoch: int = 0  # the number of the last taking of the lock
+    held: int = 0  # for how many tasks a reason was written
+    epoch: int = 0  # the number of the last acquisition of the lock
     more: bool = False  # it stopped at its bounds: call again
-    judged: int = field(default=0, compare=False)  # how many tasks it thought about
+    judged: int = field(default=0, compare=False)  # how many tasks it judged
 
 
 class Replaced(Exception):
-    """The lock lapsed and somebody else has taken it: nothing may be written any more."""
+    """The lock expired and another server has taken it: nothing may be written any more."""
 
 
 class Admission:
-    """Lets pending tasks in, over all pools."""
+    """Admits pending tasks, over all pools."""
 
     def __init__(
         self,
@@ -103,13 +103,13 @@ class Admission:
         self._server_lock = server_lock
         self._takings = count(1)
         self._bounds = bounds
-        #: What was remembered when the lock was given back, and under which number that was.
+        #: The snapshot of the last pass, and the number of its acquisition of the lock.
         self._kept: tuple[int, AdmissionSnapshot] | None = None
-        #: When a pass next has something to do though nothing was stirred; None if that is not known here.
+        #: When a pass next has something to do though nothing is dirty; None if that is not known here.
         self.next_moment: Millis | None = None
 
     def schedule(self) -> PassOutcome:
-        """Let in whoever may go now, within the bounds of one call."""
+        """Admit the tasks that can be admitted now, within the bounds of one call."""
         call = _Call(self._bounds, self._now())
         while (epoch := self._take()) is not None:
             call.epoch = epoch
@@ -117,22 +117,22 @@ class Admission:
                 unfinished = self._pass(epoch, call)
             except Replaced:
                 self._try_again()
-                return call.passed(ran=False)
-            if unfinished or not self._is_stirred():
-                return call.passed(ran=True, more=unfinished)
+                return call.outcome(ran=False)
+            if unfinished or not self._is_dirty():
+                return call.outcome(ran=True, more=unfinished)
             if call.is_over(self._now()):
-                return call.passed(ran=True, more=True)
+                return call.outcome(ran=True, more=True)
         self._try_again()
-        return call.passed(ran=call.epoch > 0)
+        return call.outcome(ran=call.epoch > 0)
 
     def _try_again(self) -> None:
-        """Somebody else has the lock: see to it that what is stirred does not wait for one that died."""
-        self.next_moment = Millis(self._now() + TRY_AGAIN_MS) if self._is_stirred() else None
+        """Another server has the lock: try again later, in case it has died."""
+        self.next_moment = Millis(self._now() + TRY_AGAIN_MS) if self._is_dirty() else None
 
     # The lock.
 
     def _take(self) -> int | None:
-        """Take the lock, if nobody has it or whoever has it is dead; say under which number."""
+        """Take the lock, if it is free or its holder is dead; return the number of the acquisition."""
         with self._read() as repo:
             lock = repo.admission.read_lock()
         dead = None
@@ -146,7 +146,7 @@ class Admission:
         return self._transact(lambda transaction: self._take_in(transaction, name, dead))
 
     def _dead_holder(self, lock: AdmissionLock | None) -> str | None:
-        """What the row says of its holder, if that server has died."""
+        """The holder in the lock row, if that server has died."""
         if self._server_lock is None or lock is None or lock.holder is None:
             return None
         server, _, _ = lock.holder.rpartition(_TAKING)
@@ -155,10 +155,10 @@ class Admission:
     def _take_in(self, transaction: Transaction, name: str, dead: str | None) -> int | None:
         lock = transaction.repo.admission.read_lock()
         if lock is not None and lock.holder == name:
-            return lock.epoch  # it was taken before, and nobody heard of the commit
+            return lock.epoch  # a commit took it whose outcome was not known
         if lock is None or (self._is_held(lock, transaction.now) and lock.holder != dead):
             return None
-        transaction.repo.admission.take_lock(lock.epoch + 1, name, _lapses(transaction))
+        transaction.repo.admission.take_lock(lock.epoch + 1, name, _lock_end(transaction))
         return lock.epoch + 1
 
     def _is_held(self, lock: AdmissionLock | None, now: Millis) -> bool:
@@ -168,10 +168,10 @@ class Admission:
 
     @property
     def _parked(self) -> str:
-        """What the row says while our next call has to go on with what is in our memory."""
+        """The holder in the lock row while the next call of this server has to continue with its snapshot."""
         return f"{self._holder}{_TAKING}between two calls"
 
-    def _is_stirred(self) -> bool:
+    def _is_dirty(self) -> bool:
         if self._kept is not None and self._kept[1].unsettled:
             return True
         with self._read() as repo:
@@ -180,113 +180,115 @@ class Admission:
     # The pass.
 
     def _pass(self, epoch: int, call: "_Call") -> bool:
-        """Go on until all is done or the call is over, and give the lock back; tell whether something is left.
+        """Run until all is done or the call is over, and release the lock; return whether something is left.
 
-        What fails half-way is forgotten: whoever comes next reads everything again.
+        If it fails, the snapshot is dropped: the next pass reads everything again.
         """
         kept, self._kept = self._kept, None
-        contest = kept[1] if kept is not None and kept[0] == epoch - 1 else None
-        if contest is not None:
-            contest.stale = True
-        grip = _Grip(epoch, self._transact, self._now)
+        snapshot = kept[1] if kept is not None and kept[0] == epoch - 1 else None
+        if snapshot is not None:
+            snapshot.stale = True
+        lock = _HeldLock(epoch, self._transact, self._now)
         try:
-            contest, left = self._go_on(grip, contest, call)
+            snapshot, left = self._write_pages(lock, snapshot, call)
         except Replaced:
             raise
         except BaseException:
-            with suppress(Exception):  # what went wrong is told; the lock lapses by itself
+            with suppress(Exception):  # the first error is raised; the lock expires by itself
                 self._transact(lambda transaction: transaction.repo.admission.release_lock(epoch))
             raise
         if not left:
-            self._let_go(grip, contest)
-        self._kept = (epoch, contest)
-        self.next_moment = _rounded_up(contest.next_moment)
-        return bool(contest.agenda) or not (contest.whole and contest.prepared)
+            self._release(lock, snapshot)
+        self._kept = (epoch, snapshot)
+        self.next_moment = _rounded_up(snapshot.next_moment)
+        return bool(snapshot.pending) or not (snapshot.read_all and snapshot.prepared)
 
-    def _let_go(self, grip: "_Grip", contest: AdmissionSnapshot) -> None:
-        """Give the lock back, or leave it with us if the next call has to go on with what is in our memory."""
-        epoch = grip.epoch
-        if contest.prepared:
+    def _release(self, lock: "_HeldLock", snapshot: AdmissionSnapshot) -> None:
+        """Release the lock, or keep it parked if the next call has to continue with the snapshot."""
+        epoch = lock.epoch
+        if snapshot.prepared:
             self._transact(lambda transaction: transaction.repo.admission.release_lock(epoch))
         else:
             self._transact(lambda transaction: _park(transaction, epoch, self._parked))
 
-    def _go_on(self, grip: "_Grip", contest: AdmissionSnapshot | None, call: "_Call") -> tuple[AdmissionSnapshot, bool]:
-        """Carry out page after page; tell whether the last of them gave the lock back."""
+    def _write_pages(
+        self, lock: "_HeldLock", snapshot: AdmissionSnapshot | None, call: "_Call"
+    ) -> tuple[AdmissionSnapshot, bool]:
+        """Write page after page; return whether the last of them released the lock."""
         while True:
-            contest = self._prepared(grip, contest, call)
-            page = contest.page(self._bounds.page_max)
+            snapshot = self._prepared(lock, snapshot, call)
+            page = snapshot.page(self._bounds.page_max)
             if page is None:
-                return contest, False
-            leaves = page.last and contest.whole
-            carried = self._transact(_writing(grip, page, contest.now, leaves))
-            contest.learn(page, carried)
-            call.count(carried)
+                return snapshot, False
+            leaves = page.last and snapshot.read_all
+            outcome = self._transact(_writing(lock, page, snapshot.now, leaves))
+            snapshot.learn(page, outcome)
+            call.count(outcome)
             if leaves or call.is_over(self._now()):
-                return contest, leaves
+                return snapshot, leaves
 
-    def _prepared(self, grip: "_Grip", contest: AdmissionSnapshot | None, call: "_Call") -> AdmissionSnapshot:
-        """Read, look and think until there is a page to write, or nothing to do, or the call is over."""
+    def _prepared(self, lock: "_HeldLock", snapshot: AdmissionSnapshot | None, call: "_Call") -> AdmissionSnapshot:
+        """Read and decide until there is a page to write, or nothing to do, or the call is over."""
         over = False
         while not over:
-            if contest is None:
-                contest = self._begin(grip)
-            elif not self._stride(grip, contest, call):
-                return contest
-            elif contest.outdated:
-                contest = None
+            if snapshot is None:
+                snapshot = self._begin(lock)
+            elif not self._advance(lock, snapshot, call):
+                return snapshot
+            elif snapshot.must_rebuild:
+                snapshot = None
                 continue
-            grip.keep()
+            lock.keep()
             over = call.is_over(self._now())
-        assert contest is not None
-        return contest
+        assert snapshot is not None
+        return snapshot
 
-    def _begin(self, grip: "_Grip") -> AdmissionSnapshot:
+    def _begin(self, lock: "_HeldLock") -> AdmissionSnapshot:
         now = self._now()
         with gc_paused(), self._read() as repo:
-            return AdmissionSnapshot.begin(repo, Registry(), now, grip.keep)
+            return AdmissionSnapshot.begin(repo, Registry(), now, lock.keep)
 
-    def _stride(self, grip: "_Grip", contest: AdmissionSnapshot, call: "_Call") -> bool:
-        """Do the next bit of what has to be done before a page can be written; tell whether there was any."""
-        if contest.unentered:
-            self._enter(grip, contest)
-        elif contest.reading:
+    def _advance(self, lock: "_HeldLock", snapshot: AdmissionSnapshot, call: "_Call") -> bool:
+        """Do the next step that is needed before a page can be written; return whether there was any."""
+        if snapshot.pools_to_enter:
+            self._enter(lock, snapshot)
+        elif snapshot.reading:
             with gc_paused(), self._read() as repo:
-                contest.read_on(repo)
-        elif contest.thinking:
-            if len(contest.agenda.admit) >= self._bounds.page_max:
+                snapshot.read_on(repo)
+        elif snapshot.deciding:
+            if len(snapshot.pending.admit) >= self._bounds.page_max:
                 return False
-            self._think(contest, call)
-        elif contest.behind or (contest.stale and not contest.agenda):
-            self._look(contest)
+            self._decide(snapshot, call)
+        elif snapshot.must_look or (snapshot.stale and not snapshot.pending):
+            self._look(snapshot)
         else:
             return False
         return True
 
-    def _look(self, contest: AdmissionSnapshot) -> None:
+    def _look(self, snapshot: AdmissionSnapshot) -> None:
         now = self._now()
-        if now - contest.since >= MEMORY_MS:
-            contest.outdated = True
+        if now - snapshot.since >= MEMORY_MS:
+            snapshot.must_rebuild = True
             return
         with self._read() as repo:
-            contest.look(repo, now)
+            snapshot.look(repo, now)
 
-    def _enter(self, grip: "_Grip", contest: AdmissionSnapshot) -> None:
-        """Make some tasks contenders whose pool came to have a capacity."""
-        pool = min(contest.unentered)
-        if not self._transact(lambda transaction: _enter(transaction, grip, pool)):
-            contest.entered(pool)
+    def _enter(self, lock: "_HeldLock", snapshot: AdmissionSnapshot) -> None:
+        """Make some tasks contenders whose pool got a capacity."""
+        pool = min(snapshot.pools_to_enter)
+        if not self._transact(lambda transaction: _enter(transaction, lock, pool)):
+            snapshot.pool_entered(pool)
 
-    def _think(self, contest: AdmissionSnapshot, call: "_Call") -> None:
-        fresh = contest.fresh
+    def _decide(self, snapshot: AdmissionSnapshot, call: "_Call") -> None:
+        fresh = snapshot.first_pass
         with gc_paused() if fresh else nullcontext():  # benchmarks/schedule.py, "first pass": a third of its time
-            call.judged += contest.think(self._now(), self._bounds.judged_max)
-        if fresh and not contest.fresh and len(contest) >= MANY:
-            gc.collect()  # it is due anyway, takes 100 ms, and must not come while a page is written
+            call.judged += snapshot.decide(self._now(), self._bounds.judged_max)
+        if fresh and not snapshot.first_pass and len(snapshot) >= MANY:
+            gc.collect()  # it is due, takes 100 ms, and must not run while a page is written
 
 
-class _Grip:
-    """The lock in hand."""
+class _HeldLock:
+    """The lock, as long as this pass holds it."""
 
     def __init__(self, epoch: int, transact: Transact, now: Callable[[], Millis]) -> None:
         self.epoch = epoch
@@ -295,45 +297,45 @@ class _Grip:
         self._kept_ms = now()
 
     def keep(self) -> None:
-        """Keep the lock for longer, if that is due."""
+        """Extend the lock, if that is due."""
         if self._now() - self._kept_ms >= LOCK_MS // 3:
             self._transact(self.hold)
 
     def hold(self, transaction: Transaction) -> None:
-        """Keep the lock for longer; nobody replaces us before this transaction ends."""
-        if not transaction.repo.admission.extend_lock(self.epoch, _lapses(transaction)):
+        """Extend the lock; no other server can take it before this transaction ends."""
+        if not transaction.repo.admission.extend_lock(self.epoch, _lock_end(transaction)):
             raise Replaced(f"pass {self.epoch} was replaced")
         self._kept_ms = transaction.now
 
 
-def _writing(grip: _Grip, page: Page, decided: Millis, leaves: bool) -> Callable[[Transaction], PageOutcome]:
-    """Make the transaction that writes a page, and may give the lock back with it."""
+def _writing(lock: _HeldLock, page: Page, decided: Millis, leaves: bool) -> Callable[[Transaction], PageOutcome]:
+    """Return the act that writes a page, and releases the lock with it if `leaves`."""
 
     def write(transaction: Transaction) -> PageOutcome:
-        grip.hold(transaction)
-        carried = write_page(transaction, page, decided)
+        lock.hold(transaction)
+        outcome = write_page(transaction, page, decided)
         if leaves:
-            transaction.repo.admission.release_lock(grip.epoch)
-        return carried
+            transaction.repo.admission.release_lock(lock.epoch)
+        return outcome
 
     return write
 
 
-def _enter(transaction: Transaction, grip: _Grip, pool: str) -> bool:
-    grip.hold(transaction)
+def _enter(transaction: Transaction, lock: _HeldLock, pool: str) -> bool:
+    lock.hold(transaction)
     return add_contenders(transaction, pool)
 
 
 def _park(transaction: Transaction, epoch: int, holder: str) -> None:
-    if transaction.repo.admission.extend_lock(epoch, _lapses(transaction)):
-        transaction.repo.admission.take_lock(epoch, holder, _lapses(transaction))
+    if transaction.repo.admission.extend_lock(epoch, _lock_end(transaction)):
+        transaction.repo.admission.take_lock(epoch, holder, _lock_end(transaction))
 
 
 def _rounded_up(moment: Millis | None) -> Millis | None:
     return None if moment is None else Millis(-(-moment // AGING_MS) * AGING_MS)
 
 
-def _lapses(transaction: Transaction) -> Millis:
+def _lock_end(transaction: Transaction) -> Millis:
     return Millis(transaction.now + LOCK_MS)
 
 
@@ -348,12 +350,12 @@ class _Call:
         self._admitted = 0
         self._held = 0
 
-    def count(self, carried: PageOutcome) -> None:
-        self._admitted += len(carried.admitted)
-        self._held += len(carried.noted)
+    def count(self, outcome: PageOutcome) -> None:
+        self._admitted += len(outcome.admitted)
+        self._held += len(outcome.written)
 
     def is_over(self, now: Millis) -> bool:
         return self._admitted >= self._bounds.starts_max or now - self._began >= self._bounds.pass_max_ms
 
-    def passed(self, ran: bool, more: bool = False) -> PassOutcome:
+    def outcome(self, ran: bool, more: bool = False) -> PassOutcome:
         return PassOutcome(ran, self._admitted, self._held, self.epoch, more, self.judged)

@@ -1,10 +1,10 @@
-"""Everybody who needs_admission, as the store was at the last look: the memory of admission between two passes.
+"""All tasks that need admission, as of the last look at the store: the memory of admission between two passes.
 
-It is built from the facts once and then told what changed: stirs name the tasks that came, went or gave something
-back, and a stir without a task says that bots or pools changed. The rule is that of the core, and nothing here is a
-truth of its own: whoever doubts it builds another. It writes nothing; what it finds is an agenda.
+It is built from the store once and then updated: dirty rows name the tasks that came, went or gave something back, and
+a dirty row without a task says that bots or pools changed. The rules are those of the core. The snapshot can be dropped
+and built again at any time. It writes nothing; what it decides becomes pending pages.
 
-It reads and thinks in strides, so that whoever has it can do something else in between, and goes on where it stopped.
+It reads and decides in steps, so that the caller can do something else in between, and continues where it stopped.
 """
 
 from collections import defaultdict
@@ -24,20 +24,20 @@ from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.store.connection import Repo
 from taskyard.store.repo.admission import ContenderRow, HoldRow, PoolRow
 
-#: How many rows one query reads when everything is read, and how many stirs are taken up then: some 40 ms.
+#: How many rows one query reads when everything is read, and how many dirty rows: some 40 ms.
 READ_MAX: Final = 2_000
-#: How many tasks are judged in one stride: some 20 ms.
+#: How many tasks are judged in one step: some 20 ms.
 JUDGED_MAX: Final = 1_000
-#: How many stirs one look takes up. They are looked up one by one, so this is some 20 ms.
-STIRS_MAX: Final = 1_000
+#: How many dirty rows one look reads. Their tasks are read one by one, so this is some 20 ms.
+DIRTY_MAX: Final = 1_000
 
-#: What is noted about a held task: the reason, what it is about, and who is in the way.
-Word = tuple[Reason, str | None, TaskId | None]
+#: Why a task is held: the reason, the name of the limit, mutex or pool, and the task that is in the way.
+Hold = tuple[Reason, str | None, TaskId | None]
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
-    """What limits admission, as it is told."""
+    """The limits of admission: capacities of pools, totals of named limits, and when tasks stake mutexes."""
 
     capacities: Mapping[str, int | None]
     totals: Mapping[str, int]
@@ -45,223 +45,224 @@ class AdmissionLimits:
 
 
 class AdmissionSnapshot:
-    """The pending and the holding tasks, who could serve them, and what was last noted of each."""
+    """The pending and the holding tasks, whether a bot serves them, and why each was last held."""
 
-    def __init__(self, terms: AdmissionLimits, registry: Registry, since: Millis) -> None:
+    def __init__(self, limits: AdmissionLimits, registry: Registry, since: Millis) -> None:
         self.since = since  # when everything was last read
         self.now = since
-        self.agenda = PendingPages()
-        self.whole = True  # whether the last look took up every stir there was
-        self.fresh = True  # whether it has not yet been thought through as a whole
-        self.reading = True  # whether there is more to read before it can look
-        self.unentered: set[str] = set()  # pools with tasks that have to be made contenders before it can look
-        self.behind = True  # whether it has to look at every stir before it can think: all is new, or pools changed
-        self.thinking = False  # whether there is more to think before all of the agenda can be written
-        self.stale = True  # whether something may have changed since it looked
-        self.outdated = False  # whether everything has to be read again
-        self._terms = terms
+        self.pending = PendingPages()
+        self.read_all = True  # whether the last look read every dirty row
+        self.first_pass = True  # whether not all has been decided yet
+        self.reading = True  # whether more has to be read before it can look
+        self.pools_to_enter: set[str] = set()  # pools whose tasks have to be made contenders before it can look
+        self.must_look = True  # whether to look at every dirty row first: all is new, or pools changed
+        self.deciding = False  # whether more has to be decided before all pending pages can be written
+        self.stale = True  # whether something may have changed since the last look
+        self.must_rebuild = False  # whether everything has to be read again
+        self._limits = limits
         self._registry = registry
-        pools = tuple(Pool(name, capacity) for name, capacity in terms.capacities.items())
-        self._index = AdmissionIndex(Facts(pools=pools, limits=terms.totals, stake_after=terms.stake_after))
+        pools = tuple(Pool(name, capacity) for name, capacity in limits.capacities.items())
+        self._index = AdmissionIndex(Facts(pools=pools, limits=limits.totals, stake_after=limits.stake_after))
         self._pending: set[TaskId] = set()
         self._holding: set[TaskId] = set()
-        self._queue_of: dict[TaskId, int] = {}  # of those that name mutexes
-        self._in_queue: defaultdict[int, dict[TaskId, Contender]] = defaultdict(dict)  # the same, by queue
+        self._queue_of: dict[TaskId, int] = {}  # of tasks with mutexes
+        self._by_queue: defaultdict[int, dict[TaskId, Contender]] = defaultdict(dict)  # the same, by queue
         self._served: dict[int, bool] = {}
-        self._waits: set[TaskId] = set()  # pending, and their slice waits for a bot
-        self._noted: dict[TaskId, Word] = {}
-        self._news: dict[TaskId, Held] = {}  # what thinking has found of those it did not let in
-        self._fruitful = False  # whether it has let somebody in since it last began anew
+        self._waiting_for_bot: set[TaskId] = set()  # pending, and their slice waits for a bot
+        self._written_holds: dict[TaskId, Hold] = {}
+        self._new_holds: dict[TaskId, Held] = {}  # what was decided of the tasks that were not admitted
+        self._admitted_some = False  # whether something was admitted since the current walk began
         self._unread: list[State] = sorted(ADMISSIBLE)
         self._read_up_to = 0
-        self._stirred: set[int | None] = set()  # when the reading began
-        self._doubtful: set[int] = set()  # to be looked at again though nobody stirred them
-        self._gone: set[int] = set()  # stirred, and not pending any more
-        self._left_out = False  # somebody was not admitted after all, so others may be
+        self._dirty_at_start: set[int | None] = set()  # what was dirty when the reading began
+        self._to_reread: set[int] = set()  # to be read again though they are not dirty
+        self._gone: set[int] = set()  # dirty, and no longer pending
+        self._skipped_some = False  # a task was not admitted after all, so others may be
 
     def __len__(self) -> int:
         return len(self._pending) + len(self._holding)
 
     @property
     def prepared(self) -> bool:
-        """Whether all that it has read is thought through."""
-        return not (self.reading or self.unentered or self.behind or self.thinking)
+        """Whether all that was read is decided."""
+        return not (self.reading or self.pools_to_enter or self.must_look or self.deciding)
 
     @property
     def next_moment(self) -> Millis | None:
-        """When time alone next changes what thinking finds."""
+        """When time alone next changes a decision."""
         return self._index.next_moment()
 
     @property
     def unsettled(self) -> bool:
-        """Whether another pass has something to do though nobody stirs it."""
-        return bool(self.agenda) or self._left_out
+        """Whether another pass has something to do though nothing is dirty."""
+        return bool(self.pending) or self._skipped_some
 
-    # Looking.
+    # Reading.
 
     @classmethod
     def begin(cls, repo: Repo, registry: Registry, now: Millis, beat: Callable[[], None]) -> "AdmissionSnapshot":
-        """Begin to read everything, with whoever holds something; `beat` is called now and then.
+        """Begin to read everything, with all tasks that hold something; `beat` is called now and then.
 
-        Holders are all read in one look: one that goes from state to state between two looks would not be seen, and
-        what it holds would be given away. Whoever is pending may be read later: it is stirred whenever it moves. What
-        was stirred by now needs no second look, since all that is read later is newer.
+        Holding tasks are all read in one read transaction: one that changes its state between two reads would be
+        missed, and what it holds would be given away. Pending tasks may be read later: they are dirty whenever they
+        move. What is dirty now needs no second look, because all that is read later is newer.
         """
-        contest = cls(_terms(repo, _bots(repo)), registry, now)
-        contest._stirred = contest._take_up(repo, READ_MAX)
-        while not contest.whole:
-            contest._stirred |= contest._take_up(repo, READ_MAX)
-        contest._note_pools(contest._stirred)
+        snapshot = cls(_limits(repo, _bots(repo)), registry, now)
+        snapshot._dirty_at_start = snapshot._read_dirty(repo, READ_MAX)
+        while not snapshot.read_all:
+            snapshot._dirty_at_start |= snapshot._read_dirty(repo, READ_MAX)
+        snapshot._note_changed_pools(snapshot._dirty_at_start)
         for state in sorted(HOLDING):
             after = 0
             while page := repo.admission.contenders(state, after, READ_MAX):
-                contest._see(repo, page)
+                snapshot._place_all(repo, page)
                 after = page[-1].id
                 beat()
-        return contest
+        return snapshot
 
     def read_on(self, repo: Repo) -> None:
-        """Read some more of those who are pending."""
+        """Read some more of the pending tasks."""
         page = repo.admission.contenders(self._unread[0], self._read_up_to, READ_MAX)
-        self._see(repo, page)
+        self._place_all(repo, page)
         self._read_up_to = page[-1].id if page else 0
         if len(page) < READ_MAX:
             self._unread.pop(0)
             self._read_up_to = 0
         if not self._unread:
             self.reading = False
-            self._note_gone(self._stirred)
-            self._stirred = set()
+            self._collect_gone(self._dirty_at_start)
+            self._dirty_at_start = set()
 
     def look(self, repo: Repo, now: Millis) -> None:
-        """Look at what changed."""
-        self.now, self.stale, self._left_out = max(self.now, now), False, False
-        stirred = self._take_up(repo, STIRS_MAX)
-        if None in stirred and not self._renew(repo):
-            self.outdated = True
+        """Read what changed."""
+        self.now, self.stale, self._skipped_some = max(self.now, now), False, False
+        dirty = self._read_dirty(repo, DIRTY_MAX)
+        if None in dirty and not self._update_limits(repo):
+            self.must_rebuild = True
             return
-        self._note_pools(stirred)
-        named = {id for id in stirred if id} | self._doubtful
-        self._doubtful.clear()
+        self._note_changed_pools(dirty)
+        named = {id for id in dirty if id} | self._to_reread
+        self._to_reread.clear()
         for id in named:
             self._forget(_text(id))
-        self._see(repo, repo.admission.contenders_among(named))
-        self._note_gone(named)
-        if self.whole or not self.behind:
-            if self.behind:
-                self._note_unserved()
-            self.behind, self.thinking = False, True
+        self._place_all(repo, repo.admission.contenders_among(named))
+        self._collect_gone(named)
+        if self.read_all or not self.must_look:
+            if self.must_look:
+                self._unadmit_unserved()
+            self.must_look, self.deciding = False, True
 
-    def entered(self, pool: str) -> None:
-        """All tasks of a pool have been made contenders; each of them is stirred."""
-        self.unentered.discard(pool)
+    def pool_entered(self, pool: str) -> None:
+        """Note that all tasks of a pool have been made contenders; each of them is dirty."""
+        self.pools_to_enter.discard(pool)
 
-    # Thinking.
+    # Deciding.
 
-    def think(self, now: Millis, judged_max: int) -> int:
-        """Think on about who may go now, and what holds whom for another reason than before; say how many it judged.
+    def decide(self, now: Millis, judged_max: int) -> int:
+        """Decide which tasks are admitted now, and which are held for another reason than before; return how many
+        were judged.
 
-        It puts on the agenda whom it lets in as it goes, and what holds the others when it has come to the end.
+        Admitted tasks become pending at once, and the reasons of the held ones when the decision is complete.
         """
         self.now = max(self.now, now)
         before = self._index.judged
-        while self.thinking and self._index.judged - before < judged_max:
-            self._think(before + judged_max - self._index.judged)
+        while self.deciding and self._index.judged - before < judged_max:
+            self._decide(before + judged_max - self._index.judged)
         return self._index.judged - before
 
-    def _think(self, judged_max: int) -> None:
+    def _decide(self, judged_max: int) -> None:
         decision = self._index.decide(self.now, judged_max)
         for id in decision.admitted:
             self._pending.discard(id)
             self._holding.add(id)
-            self._news.pop(id, None)
-        self.agenda.admit.extend(decision.admitted)
-        self._news |= {held.id: held for held in decision.held}
-        self._fruitful |= bool(decision.admitted)
+            self._new_holds.pop(id, None)
+        self.pending.admit.extend(decision.admitted)
+        self._new_holds |= {held.id: held for held in decision.held}
+        self._admitted_some |= bool(decision.admitted)
         if self._index.cut:
             return
-        # Asked again it lets nobody else in, but says what those now hold who were let in: a walk does not turn
-        # round, and whoever it met before them was judged without them.
-        self.thinking, self._fruitful = self._fruitful, False
-        if not self.thinking:
-            news, self._news, self.fresh = self._news, {}, False
-            self._tell(news)
-            self.agenda.gone.extend(sorted(self._gone))
+        # A second walk admits nothing else, but corrects the reasons: tasks that the first walk met before an
+        # admitted one were judged without it.
+        self.deciding, self._admitted_some = self._admitted_some, False
+        if not self.deciding:
+            news, self._new_holds, self.first_pass = self._new_holds, {}, False
+            self._collect_holds(news)
+            self.pending.gone.extend(sorted(self._gone))
             self._gone.clear()
 
-    def _tell(self, news: Mapping[TaskId, Held]) -> None:
+    def _collect_holds(self, news: Mapping[TaskId, Held]) -> None:
         for id, held in news.items():
-            felt = (held.reason is Reason.NO_BOT) is not (id in self._waits)
+            felt = (held.reason is Reason.NO_BOT) is not (id in self._waiting_for_bot)
             if felt:
-                self.agenda.felt.append(held)
-            elif self._noted.get(id) != _word(held):
-                self.agenda.held.append(held)
+                self.pending.bot_waits.append(held)
+            elif self._written_holds.get(id) != _hold_of(held):
+                self.pending.held.append(held)
 
     def page(self, page_max: int) -> Page | None:
-        """Take the next page that can be written; None if there is none before it has thought on, or none at all."""
-        if self.thinking and len(self.agenda.admit) >= page_max:
-            return self.agenda.moves(page_max)
-        return self.agenda.page(page_max) if self.agenda and self.prepared else None
+        """Take the next page that can be written; None if more has to be decided first, or there is none."""
+        if self.deciding and len(self.pending.admit) >= page_max:
+            return self.pending.transitions_page(page_max)
+        return self.pending.page(page_max) if self.pending and self.prepared else None
 
-    # Learning what became of the agenda.
+    # Learning what was written.
 
-    def learn(self, page: Page, carried: PageOutcome) -> None:
-        """A page was written."""
+    def learn(self, page: Page, outcome: PageOutcome) -> None:
+        """Update the snapshot by what a page has changed."""
         self.stale = True
-        for id in carried.admitted:
-            self._noted.pop(id, None)
-            self._waits.discard(id)
+        for id in outcome.admitted:
+            self._written_holds.pop(id, None)
+            self._waiting_for_bot.discard(id)
         for id in page.admit:
-            if id not in carried.admitted:
-                self._leave_out(id, id in carried.canceled)
-        for held in carried.noted:
-            self._noted[held.id] = _word(held)
-        for held in page.felt:
-            (self._waits.add if held.reason is Reason.NO_BOT else self._waits.discard)(held.id)
+            if id not in outcome.admitted:
+                self._skip(id, id in outcome.canceled)
+        for held in outcome.written:
+            self._written_holds[held.id] = _hold_of(held)
+        for held in page.bot_waits:
+            (self._waiting_for_bot.add if held.reason is Reason.NO_BOT else self._waiting_for_bot.discard)(held.id)
 
-    def _leave_out(self, id: TaskId, canceled: bool) -> None:
+    def _skip(self, id: TaskId, canceled: bool) -> None:
         self._forget(id)
-        self._left_out = True
-        # Whose graph is being canceled will be stirred by that. Whoever else was not as it seemed is looked at again.
+        self._skipped_some = True
+        # If the graph is being canceled, the task becomes dirty by that. Any other task is read again.
         if not canceled:
-            self._doubtful.add(ids.key_of(id))
+            self._to_reread.add(ids.key_of(id))
 
-    # How it is done.
+    # How contenders are kept.
 
-    def _take_up(self, repo: Repo, count: int) -> set[int | None]:
-        """Read stirs; they are dropped when what they lead to is done."""
-        stirs = repo.admission.dirty(self.agenda.stirs[-1] if self.agenda.stirs else 0, count)
-        self.whole = len(stirs) < count
-        self.agenda.stirs.extend(number for number, _ in stirs)
+    def _read_dirty(self, repo: Repo, count: int) -> set[int | None]:
+        """Read dirty rows; they are deleted when what they lead to is written."""
+        stirs = repo.admission.dirty(self.pending.dirty_rows[-1] if self.pending.dirty_rows else 0, count)
+        self.read_all = len(stirs) < count
+        self.pending.dirty_rows.extend(number for number, _ in stirs)
         return {task for _, task in stirs}
 
-    def _note_gone(self, stirred: Iterable[int | None]) -> None:
-        """Whoever is not pending any more has no reason to be held, whatever was noted."""
-        self._gone |= {id for id in stirred if id and _text(id) not in self._pending}
+    def _collect_gone(self, dirty: Iterable[int | None]) -> None:
+        """Collect tasks that are no longer pending, so that their holds are deleted."""
+        self._gone |= {id for id in dirty if id and _text(id) not in self._pending}
 
-    def _note_pools(self, stirred: Collection[int | None]) -> None:
-        """Let nobody in under new terms before everybody is counted who has something by the old ones."""
-        self.behind |= None in stirred or UNENTERED in stirred
-        if UNENTERED in stirred:
-            self.unentered |= {pool for pool, capacity in self._terms.capacities.items() if capacity is not None}
+    def _note_changed_pools(self, dirty: Collection[int | None]) -> None:
+        """If limits changed, decide nothing before all tasks are counted that hold something by the old ones."""
+        self.must_look |= None in dirty or UNENTERED in dirty
+        if UNENTERED in dirty:
+            self.pools_to_enter |= {pool for pool, capacity in self._limits.capacities.items() if capacity is not None}
 
-    def _note_unserved(self) -> None:
-        """Whoever holds mutexes and waits for a bot that is gone has to give them back."""
+    def _unadmit_unserved(self) -> None:
+        """Queued tasks that hold mutexes and wait for a bot that is gone have to give the mutexes back."""
         for queue, served in self._served.items():
-            holding = (task for id, task in self._in_queue[queue].items() if id in self._holding)
-            self.agenda.back.extend(unadmitted(replace(task, served=served) for task in holding))
+            holding = (task for id, task in self._by_queue[queue].items() if id in self._holding)
+            self.pending.unadmit.extend(unadmitted(replace(task, served=served) for task in holding))
 
-    def _see(self, repo: Repo, rows: Sequence[ContenderRow]) -> None:
-        """Take tasks as they are."""
+    def _place_all(self, repo: Repo, rows: Sequence[ContenderRow]) -> None:
+        """Put tasks into the index as they are."""
         rows = [row for row in rows if row.state in HOLDING or row.state in ADMISSIBLE]
         excluding = [row.id for row in rows if row.is_constrained]
         mutexes, limits = repo.admission.mutexes_of(excluding), repo.admission.limits_of(excluding)
         holds = repo.admission.holds_of([row.id for row in rows if row.state in ADMISSIBLE])
-        self._ask_served(repo, {row.queue for row in rows if row.id in mutexes})
+        self._read_served(repo, {row.queue for row in rows if row.id in mutexes})
         pools = {queue: self._registry.queue(repo, queue).pool for queue in {row.queue for row in rows}}
         for row in rows:
             hold, what = holds.get(row.id), (mutexes.get(row.id, ()), limits.get(row.id, ()))
-            self._seat(row, self._contender(row, pools[row.queue], what, hold), hold)
+            self._place(row, self._contender(row, pools[row.queue], what, hold), hold)
 
     def _contender(
         self,
@@ -287,10 +288,10 @@ class AdmissionSnapshot:
             None if hold is None else hold.mutex_since_ms,
         )
 
-    def _seat(self, row: ContenderRow, task: Contender, hold: HoldRow | None) -> None:
+    def _place(self, row: ContenderRow, task: Contender, hold: HoldRow | None) -> None:
         if task.mutexes:
             self._queue_of[task.id] = row.queue
-            self._in_queue[row.queue][task.id] = task
+            self._by_queue[row.queue][task.id] = task
         if row.state in HOLDING:
             self._holding.add(task.id)
             self._pending.discard(task.id)
@@ -301,51 +302,51 @@ class AdmissionSnapshot:
         self._gone.discard(row.id)
         self._index.arrive(task)
         if row.waits_since_ms is not None:
-            self._waits.add(task.id)
+            self._waiting_for_bot.add(task.id)
         if hold is not None:
-            self._noted[task.id] = (hold.reason, hold.name, None if hold.by is None else _text(hold.by))
+            self._written_holds[task.id] = (hold.reason, hold.name, None if hold.by is None else _text(hold.by))
 
     def _forget(self, id: TaskId) -> None:
-        """The task is not known to contend."""
+        """Remove a task from the index."""
         self._index.leave(id)
         self._index.give_back(id)
         self._pending.discard(id)
         self._holding.discard(id)
-        self._waits.discard(id)
-        self._noted.pop(id, None)
-        self._news.pop(id, None)
+        self._waiting_for_bot.discard(id)
+        self._written_holds.pop(id, None)
+        self._new_holds.pop(id, None)
         queue = self._queue_of.pop(id, None)
         if queue is not None:
-            self._in_queue[queue].pop(id, None)
+            self._by_queue[queue].pop(id, None)
 
     # Bots and pools.
 
-    def _renew(self, repo: Repo) -> bool:
-        """Take bots and pools as they are; False if it takes more than that."""
+    def _update_limits(self, repo: Repo) -> bool:
+        """Read bots and pools again; return False if the whole snapshot has to be built again."""
         bots = _bots(repo)
-        before, self._terms = self._terms, _terms(repo, bots)
-        if self._terms.stake_after != before.stake_after:
+        before, self._limits = self._limits, _limits(repo, bots)
+        if self._limits.stake_after != before.stake_after:
             return False
-        for name, capacity in self._terms.capacities.items():
+        for name, capacity in self._limits.capacities.items():
             if name not in before.capacities or before.capacities[name] != capacity:
                 self._index.set_capacity(Pool(name, capacity))
-        for name, total in self._terms.totals.items():
+        for name, total in self._limits.totals.items():
             if before.totals.get(name) != total:
                 self._index.set_limit_total(name, total)
-        self._renew_served(repo, bots)
+        self._update_served(repo, bots)
         return True
 
-    def _renew_served(self, repo: Repo, bots: Collection[BotFacts]) -> None:
+    def _update_served(self, repo: Repo, bots: Collection[BotFacts]) -> None:
         before, self._served = self._served, {}
-        for queue in [queue for queue, tasks in self._in_queue.items() if not tasks]:
-            del self._in_queue[queue]
-        for queue, tasks in self._in_queue.items():
+        for queue in [queue for queue, tasks in self._by_queue.items() if not tasks]:
+            del self._by_queue[queue]
+        for queue, tasks in self._by_queue.items():
             served = self._served[queue] = self._is_served(repo, queue, bots)
             if before[queue] is not served:
                 for id in tasks:
                     self._index.serve(id, served)
 
-    def _ask_served(self, repo: Repo, queues: Collection[int]) -> None:
+    def _read_served(self, repo: Repo, queues: Collection[int]) -> None:
         unknown = [queue for queue in queues if queue not in self._served]
         bots = _bots(repo) if unknown else ()
         for queue in unknown:
@@ -360,7 +361,7 @@ def _bots(repo: Repo) -> tuple[BotFacts, ...]:
     return tuple(bot.facts for bot in repo.bots.read_all())
 
 
-def _terms(repo: Repo, bots: Collection[BotFacts]) -> AdmissionLimits:
+def _limits(repo: Repo, bots: Collection[BotFacts]) -> AdmissionLimits:
     capacities = {pool.name: _capacity(pool, bots) for pool in repo.admission.pools()}
     return AdmissionLimits(capacities, repo.admission.named_limits(), repo.admission.stake_after())
 
@@ -369,7 +370,7 @@ def _capacity(pool: PoolRow, bots: Iterable[BotFacts]) -> int | None:
     return fleet.slots(pool.name, bots) if pool.from_bots else pool.capacity
 
 
-def _word(held: Held) -> Word:
+def _hold_of(held: Held) -> Hold:
     return (held.reason, held.name, held.by)
 
 
