@@ -158,6 +158,7 @@ def _inserting(one: NewGraph, rows: Rows) -> Callable[[Transaction], bool]:
 
 
 def _open(transaction: Transaction, named: KeyedSubmission) -> Submitted | None:
+    transaction.expect_continuations()
     if answer_to_submission(transaction, named) is not None:
         return None
     opened = open_graph(transaction, named.submission)
@@ -185,6 +186,7 @@ def _hiding(one: Extension, rows: Rows) -> Callable[[Transaction], bool]:
 
 
 def _open_extension(transaction: Transaction, one: Extension) -> Submitted | Refusal:
+    transaction.expect_continuations()
     opened = open_extension(transaction, one)
     if isinstance(opened, Submitted):
         remember_extension(transaction, one.new_tasks.graph_id, one.key, one.digest)

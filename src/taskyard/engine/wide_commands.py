@@ -45,6 +45,7 @@ class WideCommands:
 
     def _try(self, command: Cancel | Rerun, found: SelectedPages) -> CommandOutcome | NeedsSearch:
         def act(transaction: Transaction) -> CommandOutcome | NeedsSearch:
+            transaction.expect_continuations()
             if isinstance(command, Cancel):
                 return carry_out_keyed(
                     transaction, [command], lambda transaction, ones: cancel.cancel(transaction, ones, found)

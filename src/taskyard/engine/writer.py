@@ -170,6 +170,8 @@ def execute_commands(transaction: Transaction, commands: Sequence[Command]) -> l
             outcomes = execute(transaction, [commands[place] for place in places[kind]])
             for place, outcome in zip(places[kind], outcomes or (), strict=bool(outcomes)):
                 answers[place] = outcome
+    if Cancel in places or Rerun in places:
+        transaction.expect_continuations()  # also those of an earlier try whose outcome was lost
     return answers
 
 
