@@ -222,8 +222,8 @@ def test_a_server_that_is_not_there_is_told_without_the_password(tmp_path: Path)
     ("arguments", "told"),
     [
         (["--repair"], "DATABASE"),
-        (["mysql://host/yard"], "a database is a file, sqlite:///FILE or postgresql://..."),
-        (["sqlite://yard.db"], "a database is a file, sqlite:///FILE or postgresql://..."),
+        (["mysql://host/yard"], "a database is a file, sqlite:///FILE, or a postgresql:// address"),
+        (["sqlite://yard.db"], "a database is a file, sqlite:///FILE, or a postgresql:// address"),
         (["yard.db", "--mend"], "--mend"),
         (["yard.db", "-o", "xml"], "-o"),
     ],
@@ -281,4 +281,4 @@ def test_help_has_examples() -> None:
     for part in ("DATABASE", "--repair", "-o, --output", "taskyard doctor --repair yard.db"):
         assert part in " ".join(found.split())
     assert "doctor" in taskyard("--help").stdout
-    assert "--repair" in taskyard_here("completion", "bash").stdout
+    assert "_taskyard_completion" in taskyard_here("completion", "bash").stdout

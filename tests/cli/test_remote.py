@@ -78,7 +78,7 @@ def test_a_wait_shows_the_end_and_its_exit_code_is_the_outcome(place: Yard) -> N
         "submit", "--wait", "-o", "table", "-", document=graph("ends", a=NOOP, b={**NOOP, "requires": ["a"]})
     )
     assert (done.returncode, done.stdout) == (0, "ends: finished: 2 successful\n")
-    assert "Ctrl-C ends the waiting" in done.stderr
+    assert "Ctrl-C stops waiting" in done.stderr
 
 
 def test_a_wait_that_is_over_too_early_says_so_with_124(place: Yard) -> None:
@@ -262,7 +262,7 @@ def test_what_is_not_there_is_told_with_5(arguments: list[str], place: Yard) -> 
         (["token", "create"], "--name"),
         (["bot", "--dimension", "gpu"], "is not a dimension"),
         (["serve", "--port", "70000"], "65535"),
-        (["serve", "--lease", "1s"], "from 2 seconds to an hour"),
+        (["serve", "--lease", "1s"], "must be from 2s to 1h"),
         (["serve", "--scheduler-id", "a.b"], "no dots"),
         (["graphs", "-o", "xml"], "-o"),
     ],

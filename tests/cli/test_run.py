@@ -69,12 +69,12 @@ def test_a_failed_task_is_shown_with_its_last_lines_and_what_it_blocks() -> None
     assert "  | no rule to make target\n" in answer.stderr
     assert "  | building\n" not in answer.stderr
     assert "not shown" not in answer.stderr
-    assert "blocked     test (waits for build)" in answer.stderr
+    assert "blocked     test (not run: build failed)" in answer.stderr
     assert answer.stdout.startswith("trial: blocked in ")
     assert "1 failed, 1 blocked, 1 unscheduled, 1 successful\n" in answer.stdout
     assert "  failed      build (exit code 7, " in answer.stdout
-    assert "  blocked     test (waits for build)\n" in answer.stdout
-    assert "  unscheduled publish (waits for test)\n" in answer.stdout
+    assert "  blocked     test (not run: build failed)\n" in answer.stdout
+    assert "  unscheduled publish (not run: waits for test)\n" in answer.stdout
 
 
 def test_json_has_the_outcome_of_each_task() -> None:

@@ -104,7 +104,7 @@ def test_what_needs_another_machine_ends_the_run_when_nothing_else_is_left(tmp_p
     assert answer.returncode == 6
     assert "trial: blocked in " in answer.stdout
     assert "  waiting     far (no bot here can run it)\n" in answer.stdout
-    assert "  unscheduled after (waits for far)\n" in answer.stdout
+    assert "  unscheduled after (not run: waits for far)\n" in answer.stdout
 
 
 def test_graphs_inside_that_wait_for_each_other_end_the_run_with_6_and_a_sentence(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_how_many_tasks_a_request_may_ask_for_is_a_setting(tmp_path: Path) -> No
     with yard(tmp_path, "--tasks-max", "3") as one:
         refused = one.run("submit", "-", document=json.dumps({"tasks": {"a": noops}}))
         assert refused.returncode == 2
-        assert "asks for 4 tasks; 3 is the most in one request" in refused.stderr
+        assert "has 4 tasks; the limit per request is 3" in refused.stderr
     for number in ("0", "1000001"):
         done = taskyard("serve", "--port", "0", "--data", str(tmp_path), "--tasks-max", number, env=at_home(tmp_path))
         assert (done.returncode, done.stdout) == (2, ""), number

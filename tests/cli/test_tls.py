@@ -100,8 +100,8 @@ def test_a_certificate_that_cannot_be_used_is_refused_before_anybody_is_served(
     nonsense.write_text("no certificate")
     said = {
         "missing": (["--tls-cert", str(tmp_path / "none")], f"cannot read {tmp_path / 'none'}"),
-        "nonsense": (["--tls-cert", str(nonsense), "--tls-key", key], "are no certificate in PEM form with its key"),
-        "key of another": (["--tls-cert", cert], "are no certificate in PEM form with its key"),
+        "nonsense": (["--tls-cert", str(nonsense), "--tls-key", key], "are not a certificate in PEM form with its key"),
+        "key of another": (["--tls-cert", cert], "are not a certificate in PEM form with its key"),
         "key alone": (["--tls-key", key], "--tls-key needs a certificate: give --tls-cert PATH, too"),
     }
     words, text = said[what]

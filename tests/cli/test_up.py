@@ -65,7 +65,7 @@ def test_a_failure_is_shown_with_its_last_words_and_3_and_can_be_mended(home: Pa
     }
     done = ask(home, "submit", "--wait", "-", document=graph(tasks))
     assert done.returncode == 3
-    assert "failed      flaky (exit_code 1" in done.stderr
+    assert "failed      flaky (exit code 1" in done.stderr
     assert "  | last words" in done.stderr
     id = done.stdout.strip()
     assert "failed      flaky" in told(home, "show", id)

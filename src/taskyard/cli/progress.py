@@ -100,6 +100,8 @@ def ending(reason: str | None, exit_code: int | None) -> str:
     """Name the reason for an end, with the exit code, or with a sentence where the word alone does not tell."""
     if reason == "bad_result":
         return f"{reason}: its result, progress or checkpoint cannot be taken"
+    if reason == "exit_code" and exit_code is not None:
+        return f"exit code {exit_code}"
     return " ".join(str(part) for part in (reason, exit_code) if part is not None)
 
 
@@ -295,7 +297,11 @@ def _tail(progress: Progress) -> list[str]:
 
 
 def _blocked(progress: Progress) -> str:
-    return f"waits for {', '.join(map(harmless, progress.blocked_by))}"
+    return f"not run: {', '.join(map(harmless, progress.blocked_by))} failed"
+
+
+def _unscheduled(progress: Progress) -> str:
+    return f"not run: waits for {', '.join(map(harmless, progress.blocked_by))}"
 
 
 def _running(progress: Progress) -> str:
@@ -307,7 +313,7 @@ _TOLD: dict[State, Callable[[Progress], str]] = {
     State.BLOCKED: _blocked,
     State.RUNNING: _running,
     State.STOPPING: lambda _: "Ctrl-C again kills it",
-    State.UNSCHEDULED: _blocked,
+    State.UNSCHEDULED: _unscheduled,
     State.WAITING: lambda _: "no bot here can run it",
     State.PENDING: lambda progress: f"{attempt_ending(progress)}; again",
 }

@@ -34,7 +34,7 @@ _SCHEMES: Final = ("sqlite:///", "postgresql://", "postgres://")
 
 def _refuse_address(database: str) -> None:
     if "://" in database and not database.startswith(_SCHEMES):
-        raise ValueError("a database is a file, sqlite:///FILE or postgresql://...")
+        raise ValueError("a database is a file, sqlite:///FILE, or a postgresql:// address")
 
 
 @command("doctor", EXAMPLES)

@@ -236,7 +236,7 @@ def bot(work: Backend, name: str | None, slots: int | None, how: BotOptions, ser
     try:
         return work.bot(wish)
     except StartFailed as refusal:
-        print_error(f"cannot be a bot: {refusal}")
+        print_error(f"cannot start the bot: {refusal}")
         return Exit.ERROR
 
 
@@ -271,7 +271,7 @@ def _ready(output: str) -> Callable[[str, str | None], None]:
     def tell(url: str, token: str | None) -> None:
         give_address(url, token, output)
         if output == "table":
-            print_err("serving; Ctrl-C ends it")
+            print_err("serving; press Ctrl-C to stop")
 
     return tell
 

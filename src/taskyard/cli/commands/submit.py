@@ -121,7 +121,7 @@ class SubmitOptions(NamedTuple):
 def submit(file: str, how: SubmitOptions, key: str, output: str, server: Server) -> int:
     """Have a server store and run a graph.
 
-    Its id goes to stdout, progress to stderr. Ctrl-C ends the waiting, not
+    Its id goes to stdout, progress to stderr. Ctrl-C stops waiting, not
     the graph.
     """
     document, text = _document(file)
@@ -188,7 +188,7 @@ def _placed(file: str, text: bytes, ask: "Callable[[], Answer]") -> "Answer":
 
 
 def _wait(client: "Client", graph: str, timeout_s: float, output: str) -> Exit:
-    print_err(f"graph {graph} is stored; Ctrl-C ends the waiting, not the graph")
+    print_err(f"graph {graph} is stored; Ctrl-C stops waiting, the graph continues")
     seen = progress.watch(client, graph, timeout_s)
     code = progress.exit_of_graph(client, seen)
     return print_one(asdict(seen), output, lambda: [progress.headline(seen)], graph) or code

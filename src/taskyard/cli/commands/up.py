@@ -77,7 +77,8 @@ def up(data: Path | None, bots: int, slots: int | None, port: int, user: str | N
     """Start a server and bots on this machine, and look after them until a signal ends it.
 
     The address and a token are printed and kept in your profile, so that the
-    other commands find them. Ctrl-C ends the bots first; a second one hurries.
+    other commands find them. Ctrl-C waits for
+    running tasks; a second Ctrl-C stops them.
     """
     if user is not None and (fault := _user_fault(user)):
         print_error(f"cannot run tasks as another user: {fault}")
@@ -142,7 +143,7 @@ class _Processes:
         for number in range(self.bots):
             self.running[number] = self._start_bot(number)
         give_address(self.url, token, self.output)
-        print_err(f"everything is in {harmless(str(self.folder))}; Ctrl-C ends it")
+        print_err(f"data folder: {harmless(str(self.folder))}; press Ctrl-C to stop")
         self._keep_profile(token)
 
     def _keep_profile(self, token: str) -> None:
@@ -156,7 +157,7 @@ class _Processes:
                 print_error(str(fault))
         if not is_free or own.default not in (None, PROFILE):
             wanted = f"--profile {PROFILE}" if is_free else "the two variables above"
-            print_err(f"other commands do not come here by themselves, as {profiles.path()} says: use {wanted}")
+            print_err(f"{profiles.path()} sends other commands to another server: use {wanted} to reach this one")
 
     def _address(self, server: subprocess.Popen[bytes]) -> str:
         """Read the server's first line, unless it ends before, having said why."""
@@ -206,21 +207,21 @@ class _Processes:
         for number, bot in self.running.items():
             if bot.poll() is not None and not self.asked:
                 self.restarts = 1 if time.monotonic() > self.since[number] + STEADY_SECONDS else self.restarts + 1
-                print_err(f"bot {number + 1} ended with code {bot.returncode} and is started again")
+                print_err(f"bot {number + 1} ended with code {bot.returncode} and is restarted")
                 time.sleep(RESTART_SECONDS)
                 self.running[number] = self._start_bot(number)
 
     def _verdict(self, server: subprocess.Popen[bytes]) -> Exit:
         if self.asked:
             return Exit.OK
-        what = "the server ended" if server.poll() is not None else "the bots do not stay"
-        print_error(f"{what}, so everything ends")
+        what = "the server ended" if server.poll() is not None else "the bots keep ending"
+        print_error(f"{what}; stopping everything")
         return Exit.ERROR
 
     def _stop(self, server: subprocess.Popen[bytes]) -> None:
         """End the bots while there is a server to report to, then the server."""
         if self.running:
-            print_err("the bots end what they run; a second Ctrl-C hurries")
+            print_err("waiting for running tasks to finish; Ctrl-C again stops them")
         heard = self.asked
         child_processes.stop(list(self.running.values()), DRAIN_SECONDS_MAX, lambda: self.asked > heard)
         child_processes.stop([server], STOP_SECONDS_MAX, lambda: self.asked > heard + 1)
