@@ -1,4 +1,4 @@
-"""The composition root: joins the commands with what does their work. The only module that knows both.
+"""The composition root: connects the commands with the server, the bot, the engine and the local runner.
 
 Nothing is imported before it is needed, so that `taskyard --version` and a Tab key answer at once.
 """
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Be the program `taskyard`."""
+    """Run the program `taskyard`."""
     _open_streams()
     sys.exit(_call(sys.argv[1:]))
 
 
 def _open_streams() -> None:
-    """Have streams that can always be written to: closed ones go nowhere, and no character is refused."""
+    """Make stdout and stderr writable: replace closed ones, and escape characters that they cannot encode."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -51,7 +51,7 @@ def _call(arguments: list[str]) -> int:
 
 
 def _nothing_more() -> None:
-    """Write nothing: all that is left is to see that what was written arrives."""
+    """Flush stdout, and exit with an error if that fails."""
 
 
 def _version() -> str:
@@ -61,7 +61,7 @@ def _version() -> str:
 
 
 class Embedded:
-    """The work of the commands, done in this process: whatever they cannot ask a server for."""
+    """What the commands cannot ask a server for, done in this process."""
 
     def plan(self, text: bytes, name: str, limits: "Mapping[str, int]") -> "EmbeddedPlan":
         from taskyard.embedded.run import unmet_limits  # noqa: PLC0415
@@ -80,73 +80,73 @@ class Embedded:
 
         from taskyard.engine import offline_doctor  # noqa: PLC0415
 
-        # Whatever goes wrong is told once, in a line; what the floors below log on the way would only repeat it.
+        # An error is printed once, in one line; the log of the packages below would only repeat it.
         logging.getLogger().addHandler(logging.NullHandler())
         return offline_doctor.repair(database) if repair else offline_doctor.check(database)
 
-    def serve(self, wish: "ServeSpec", ready: "Callable[[str, str | None], None]") -> None:
+    def serve(self, spec: "ServeSpec", ready: "Callable[[str, str | None], None]") -> None:
         from taskyard.core.fleet import LEASE_MS  # noqa: PLC0415
         from taskyard.engine.engine import Engine  # noqa: PLC0415
         from taskyard.private_files import make_folder  # noqa: PLC0415
         from taskyard.server import serve, settings  # noqa: PLC0415
 
         with _told():
-            settings.check_binding(wish.host, wish.authentication)
+            settings.check_binding(spec.host, spec.authentication)
             said = settings.Settings(
-                authentication=wish.authentication,
-                tls_cert="" if wish.tls_cert is None else str(wish.tls_cert),
-                tasks_max=wish.tasks_max or settings.REQUEST_TASKS_MAX,
-                tls_key="" if wish.tls_key is None else str(wish.tls_key),
+                authentication=spec.authentication,
+                tls_cert="" if spec.tls_cert is None else str(spec.tls_cert),
+                tasks_max=spec.tasks_max or settings.REQUEST_TASKS_MAX,
+                tls_key="" if spec.tls_key is None else str(spec.tls_key),
             )
             settings.check_certificate(said)
-            # The port comes first: a start that fails must not have made a token that nobody has seen.
-            with closing(serve.listen(wish.host, wish.port)) as listener:
-                if wish.folder is not None:
-                    make_folder(wish.folder)
+            # Bind first: a start that fails must not have made a token that was never printed.
+            with closing(serve.listen(spec.host, spec.port)) as listener:
+                if spec.folder is not None:
+                    make_folder(spec.folder)
                 with Engine.open(
-                    wish.database,
-                    scheduler_id=wish.scheduler_id,
-                    lease_ms=wish.lease_ms or LEASE_MS,
-                    name=_server_name(wish),
+                    spec.database,
+                    scheduler_id=spec.scheduler_id,
+                    lease_ms=spec.lease_ms or LEASE_MS,
+                    name=_server_name(spec),
                 ) as engine:
                     settings.make_seal_and_pool(engine)
-                    serve.run(engine, said, listener, lambda url: _tell_ready(engine, wish, url, ready))
+                    serve.run(engine, said, listener, lambda url: _tell_ready(engine, spec, url, ready))
 
-    def bot(self, wish: "BotSpec") -> int:
+    def bot(self, spec: "BotSpec") -> int:
         from taskyard.bot import task_user  # noqa: PLC0415
         from taskyard.bot.agent import run  # noqa: PLC0415
         from taskyard.bot.config import BotConfig  # noqa: PLC0415
         from taskyard.cli import output  # noqa: PLC0415
         from taskyard.sdk.http import plaintext_token_warning, tls_context  # noqa: PLC0415
 
-        if why := plaintext_token_warning(wish.url, wish.token):
+        if why := plaintext_token_warning(spec.url, spec.token):
             output.print_err(f"warning: {why}")
 
         with _told():
-            user = None if wish.user is None else task_user.find(wish.user)
-            said = wish.connected
+            user = None if spec.user is None else task_user.find(spec.user)
+            said = spec.connected
             return run(
                 BotConfig(
-                    url=wish.url,
-                    token=wish.token,
-                    name=wish.name,
-                    slots=wish.slots,
-                    state=wish.state,
-                    dimensions=wish.dimensions,
-                    dimensions_file=wish.dimensions_file,
-                    once=wish.once,
-                    inherit=wish.inherit,
-                    keep_output=wish.keep_output,
+                    url=spec.url,
+                    token=spec.token,
+                    name=spec.name,
+                    slots=spec.slots,
+                    state=spec.state,
+                    dimensions=spec.dimensions,
+                    dimensions_file=spec.dimensions_file,
+                    once=spec.once,
+                    inherit=spec.inherit,
+                    keep_output=spec.keep_output,
                     user=user,
-                    ca_file=wish.ca_file,
-                    tls=tls_context(wish.ca_file) if wish.ca_file else None,
+                    ca_file=spec.ca_file,
+                    tls=tls_context(spec.ca_file) if spec.ca_file else None,
                     connected=None if said is None else lambda welcome: said(welcome.pool),
                 )
             )
 
 
 class EmbeddedPlan(NamedTuple):
-    """A graph that passed."""
+    """A validated graph."""
 
     document: "dict[str, Any]"
     limits: "Mapping[str, int]"
@@ -172,12 +172,12 @@ class EmbeddedPlan(NamedTuple):
         from taskyard.embedded.run import RunSpec, run_graph  # noqa: PLC0415
 
         with _told():
-            wish = RunSpec(self.document, self.limits, self.labels, jobs, logs, show_output)
-            return replace(run_graph(wish, observer, decide), name=self.name)
+            spec = RunSpec(self.document, self.limits, self.labels, jobs, logs, show_output)
+            return replace(run_graph(spec, observer, decide), name=self.name)
 
 
 def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":
-    """Read a document; a text that is faulty but could be read is judged on, so that every fault is told at once."""
+    """Read a document. A faulty text that can still be read is validated as well, so that all faults are listed."""
     from taskyard.wire.documents import UnreadableDocument, read_document  # noqa: PLC0415
 
     try:
@@ -189,7 +189,7 @@ def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":
 
 
 def _refuse(text: bytes, of_text: "tuple[Fault, ...]", of_graph: "tuple[GraphFault, ...]") -> None:
-    """Raise what is wrong with a document, if anything is, each fault with its line where that is known."""
+    """Raise the faults of a document, if any, each with its line where that is known."""
     from taskyard.wire.documents import (  # noqa: PLC0415
         Fault,
         RefusedDocument,
@@ -204,7 +204,7 @@ def _refuse(text: bytes, of_text: "tuple[Fault, ...]", of_graph: "tuple[GraphFau
 
 @contextmanager
 def _told() -> "Iterator[None]":
-    """Turn what keeps a server or a bot from working into a line for whoever started it."""
+    """Turn an error that keeps a server or a bot from starting into one line on stderr."""
     from taskyard.cli.ports import StartFailed  # noqa: PLC0415
 
     try:
@@ -214,7 +214,7 @@ def _told() -> "Iterator[None]":
 
 
 def _expected() -> tuple[type[Exception], ...]:
-    """Name what says by itself what is wrong. It is asked only when something is."""
+    """List the exceptions whose text is a complete error message. Imported only after an error."""
     from taskyard.bot.task_user import Unsuitable  # noqa: PLC0415
     from taskyard.embedded.local_bot import BotDied  # noqa: PLC0415
     from taskyard.engine.errors import Trouble  # noqa: PLC0415
@@ -240,22 +240,22 @@ def _expected() -> tuple[type[Exception], ...]:
     )
 
 
-def _server_name(wish: "ServeSpec") -> str:
-    """Name a server so that it is the same after a restart; a database file has one server, which needs no name."""
+def _server_name(spec: "ServeSpec") -> str:
+    """Give a server a name that survives restarts. A database file has one server, which needs none."""
     import socket  # noqa: PLC0415
 
-    return "" if wish.database.startswith("sqlite:") else f"{socket.gethostname()}:{wish.port}"
+    return "" if spec.database.startswith("sqlite:") else f"{socket.gethostname()}:{spec.port}"
 
 
-def _tell_ready(engine: "Engine", wish: "ServeSpec", url: str, ready: "Callable[[str, str | None], None]") -> None:
-    """Say that a server is there; if nobody has a token yet, make one, which is kept and told before it is stored."""
+def _tell_ready(engine: "Engine", spec: "ServeSpec", url: str, ready: "Callable[[str, str | None], None]") -> None:
+    """Print that the server is ready, with the first token if there is none yet; it is printed before it is stored."""
     from taskyard.server import settings  # noqa: PLC0415
 
     engine.mark_serving()
 
     def show(first: str | None) -> None:
-        if wish.admin_token is not None:
-            _keep_admin_token(engine, wish.admin_token, first)
+        if spec.admin_token is not None:
+            _keep_admin_token(engine, spec.admin_token, first)
         ready(url, first)
 
     if settings.first_token(engine, show) is None:
@@ -263,7 +263,7 @@ def _tell_ready(engine: "Engine", wish: "ServeSpec", url: str, ready: "Callable[
 
 
 def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None:
-    """See that a file has a token for everything. Who can open the database may do everything anyway."""
+    """Make sure that a file has an admin token. Whoever can open the database is an admin anyway."""
     from taskyard.cli.profiles import write_secret  # noqa: PLC0415
     from taskyard.private_files import narrow_files  # noqa: PLC0415
     from taskyard.server.settings import another_admin_token  # noqa: PLC0415

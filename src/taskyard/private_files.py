@@ -1,4 +1,4 @@
-"""Files and folders that only their owner can use, whatever the umask is; what is there already is narrowed."""
+"""Make files and folders that only their owner can use, whatever the umask; narrow the mode of existing ones."""
 
 import os
 import stat
@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-#: What the group and everybody else may do with a file or a folder.
+#: The permission bits of group and others.
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 
 
 class NotPrivate(Exception):
-    """Others can use a file or a folder, and this process may not change that; the text says what does."""
+    """Others can use a file or folder, and this process may not change its mode; the text has the command that does."""
 
     def __init__(self, path: Path, mode: int) -> None:
         super().__init__(
@@ -24,17 +24,17 @@ class NotPrivate(Exception):
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, with those above it that are missing, or narrow the one that is there."""
+    """Make a folder with its missing parents, or narrow an existing one."""
     missing = [one for one in (path, *path.parents) if not one.exists()]
     for one in reversed(missing):
-        with suppress(FileExistsError):  # somebody else has made it just now
+        with suppress(FileExistsError):  # another process has just made it
             one.mkdir(mode=FOLDER_MODE)
             one.chmod(FOLDER_MODE)
     _narrow(path, FOLDER_MODE)
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file, or narrow the one that is there.
+    """Make an empty file, or narrow an existing one.
 
     A file that is there is not opened: to close it again would give up the locks that SQLite holds on it.
     """
@@ -50,7 +50,7 @@ def make_file(path: Path) -> None:
 
 
 def narrow_files(paths: Iterable[Path]) -> None:
-    """Narrow those of some files that are there."""
+    """Narrow those of the files that exist."""
     for path in paths:
         with suppress(FileNotFoundError):
             _narrow(path, FILE_MODE)

@@ -96,13 +96,13 @@ class Backend(Protocol):
         """
         ...
 
-    def serve(self, wish: ServeSpec, ready: Callable[[str, str | None], None]) -> None:
+    def serve(self, spec: ServeSpec, ready: Callable[[str, str | None], None]) -> None:
         """Serve until a signal ends it; tell `ready` the address, and the first token if there was none before.
 
         Raise `Unserved` when that cannot be.
         """
         ...
 
-    def bot(self, wish: BotSpec) -> int:
+    def bot(self, spec: BotSpec) -> int:
         """Be a bot until a signal ends it, and give its exit code; raise `Unserved` when that cannot be."""
         ...

@@ -143,7 +143,7 @@ def serve(work: Backend, place: ServeOptions, auth: bool, admin_token: Path | No
     database = place.database or f"sqlite:///{place.data / 'taskyard.db'}"
     # The folder that people are in is theirs, and stays as open as it is; the files in it do not.
     folder = place.data if place.database is None and place.data != Path() else None
-    wish = ServeSpec(
+    spec = ServeSpec(
         place.host,
         place.port,
         database,
@@ -159,7 +159,7 @@ def serve(work: Backend, place: ServeOptions, auth: bool, admin_token: Path | No
     if place.tls_key is not None and place.tls_cert is None:
         raise click.UsageError("--tls-key needs a certificate: give --tls-cert PATH, too")
     try:
-        work.serve(wish, _ready(output))
+        work.serve(spec, _ready(output))
     except StartFailed as refusal:
         print_error(f"cannot serve: {refusal}")
         return Exit.ERROR
@@ -218,7 +218,7 @@ def bot(work: Backend, name: str | None, slots: int | None, how: BotOptions, ser
         )
     named = name or socket.gethostname()
     target = server._replace(token=_token_of(how)).target()
-    wish = BotSpec(
+    spec = BotSpec(
         url=target.url,
         token=target.token or "",
         name=named,
@@ -231,10 +231,10 @@ def bot(work: Backend, name: str | None, slots: int | None, how: BotOptions, ser
         keep_output=how.keep_output,
         user=how.user,
         ca_file=target.ca_file,
-        connected=lambda pool: _say_connected(wish, pool),
+        connected=lambda pool: _say_connected(spec, pool),
     )
     try:
-        return work.bot(wish)
+        return work.bot(spec)
     except StartFailed as refusal:
         print_error(f"cannot start the bot: {refusal}")
         return Exit.ERROR
