@@ -146,9 +146,9 @@ def test_replaying_the_events_gives_the_stored_state(yard: Yard, seed: int) -> N
         end_random_lease(yard, chance, ["b1"])
         rerun_or_cancel(yard, chance, graphs)
         run_continuations(yard)
-    stories_told = [history_of(yard, id) for labels in graphs for id in labels.values()]
-    assert [replay(one) for one in stories_told] == [yard.task(one.creation.task).state for one in stories_told]
-    assert max(len(one.attempts) for one in stories_told) > 1
+    histories = [history_of(yard, id) for labels in graphs for id in labels.values()]
+    assert [replay(one) for one in histories] == [yard.task(one.creation.task).state for one in histories]
+    assert max(len(one.attempts) for one in histories) > 1
 
 
 def test_a_lost_and_retried_attempt_is_shown_as_two(yard: Yard) -> None:
