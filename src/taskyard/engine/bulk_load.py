@@ -1,8 +1,8 @@
-"""Loading what is too large for one transaction: begun, inserted page by page, and then shown by one last commit.
+"""Load graphs and extensions that are too large for one transaction: begin, insert page by page, show in a last commit.
 
-The rows of a page are made by the thread of whoever asks; the writer only inserts them, and everybody else has a turn
-between two pages. Every step bears to be repeated: a commit may have happened though nobody heard of it. Whoever loads
-is known by a word of its own; once somebody has put another word there, it stops.
+The caller's thread makes the rows of a page; the writer only inserts them, and other commands run between two pages.
+Every step is safe to repeat, since the reply to a commit may be lost. A loader is known by a random word of its own; it
+stops once another loader has put its word there.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -43,22 +43,22 @@ from taskyard.store.queries import DuplicateKey
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-#: A load of which nothing was heard for this long has died.
+#: A load that has shown no sign of life for this long is abandoned.
 LOAD_MAX_MS: Final = 60_000
-#: When something was heard of a load that is given up, and a moment that is later than only that.
+#: The last sign of life of a load that is given up, and a moment that is later than only that.
 NEVER: Final = Millis(0)
 AT_FIRST: Final = Millis(1)
 
 
 class Transact(Protocol):
-    """How an act gets a transaction of its own."""
+    """Runs a function in a transaction of its own."""
 
     def __call__(self, act: Act[Answer], boundary: Boundary) -> Answer:
-        """Carry out `act`."""
+        """Run `act`."""
 
 
 class Pages:
-    """Loads graphs and extensions in pages."""
+    """Loads graphs and extensions page by page."""
 
     def __init__(self, writer_thread: WriterThread, clock: Clock) -> None:
         self._writer_thread = writer_thread
@@ -66,7 +66,7 @@ class Pages:
         self._clock = clock
 
     def load(self, named: KeyedSubmission) -> Submitted | Refusal | None:
-        """Store a large graph; None if somebody took it out of our hands, so that one has to look again."""
+        """Store a large graph; None if another loader has taken it over, so that the caller must look again."""
         one = named.submission
         begun = self._transact(lambda transaction: _begin(transaction, named), Boundary.LOAD_BEGIN)
         if not isinstance(begun, LoadStarted):
@@ -79,7 +79,8 @@ class Pages:
             self.drop(one.new_tasks.graph_id, one.loader)
             raise
         if opened is None:
-            self.drop(one.new_tasks.graph_id, one.loader)  # if it is still ours, somebody used the same key meanwhile
+            # If the load is still ours, another request has used the same key meanwhile.
+            self.drop(one.new_tasks.graph_id, one.loader)
         return opened
 
     def load_extension(self, one: Extension) -> Submitted | GraphChanged | Refusal:
@@ -97,14 +98,14 @@ class Pages:
         return opened if isinstance(opened, Submitted) else GraphChanged()
 
     def drop(self, graph: int, loader: str) -> None:
-        """Forget a graph that `loader` began and never opened."""
+        """Delete a graph that `loader` began and never opened."""
         word = self._clock.word()
         if self._transact(lambda transaction: _take_over(transaction, graph, loader, word), Boundary.LOAD_DROP):
             while not self._transact(lambda transaction: _drop_page(transaction, graph, word), Boundary.LOAD_DROP):
                 pass
 
     def drop_if_stale(self, graph: int) -> bool:
-        """Forget a graph if whoever loads it has died; tell whether it may be begun anew."""
+        """Delete a graph whose load is abandoned; return whether it may be begun again."""
         found = self._transact(lambda transaction: transaction.repo.graphs.peek([graph]), Boundary.OTHER)
         if not found or found[0].loader is None:
             return True
@@ -119,7 +120,7 @@ class Pages:
             pass
 
     def _insert(self, acts: Iterable[Act[bool]]) -> bool:
-        """Insert pages one after the other, and make the next while the last is written; tell whether all went in."""
+        """Insert pages one after the other, making the next while one is written; return whether all were inserted."""
         written: Future[bool] | None = None
         for act in acts:
             if written is not None and not answer_of(written):
@@ -131,7 +132,7 @@ class Pages:
         for page in one.new_tasks.pages(PAGE_MAX):
             hidden = isinstance(one, Extension)
             rows = one.new_tasks.rows(page, begun.queues, self._clock.now(), hidden=hidden)
-            # What the edges of an extension know is counted as they come, so those of a task come at once.
+            # The edges of an extension are counted as they arrive, so those of one task arrive together.
             yield from [rows] if hidden else rows.parts(PAGE_MAX)
 
 
@@ -149,9 +150,8 @@ def _inserting(one: NewGraph, rows: Rows) -> Callable[[Transaction], bool]:
             transaction, one.new_tasks.graph_id, one.loader, rows
         ):
             return False
-        transaction.repo.graphs.set_created(
-            one.new_tasks.graph_id, transaction.now
-        )  # a sign of life, until it is opened
+        # A sign of life, until the graph is opened.
+        transaction.repo.graphs.set_created(one.new_tasks.graph_id, transaction.now)
         return True
 
     return act
@@ -194,7 +194,7 @@ def _open_extension(transaction: Transaction, one: Extension) -> Submitted | Ref
 
 
 def _show_life(transaction: Transaction, one: Extension, at: Millis) -> bool:
-    """Note on an extension that is being loaded when something was last heard of it; tell whether it is."""
+    """Record a sign of life of an extension that is loading; return False if it is not."""
     ours = [
         note
         for note in transaction.repo.continuations.in_graph(one.new_tasks.graph_id, LOAD)
@@ -206,7 +206,7 @@ def _show_life(transaction: Transaction, one: Extension, at: Millis) -> bool:
 
 
 def _is_inserted(transaction: Transaction, graph: int, rows: Rows) -> bool:
-    """Tell whether a page is there already: its commit happened, and nobody heard of it."""
+    """Return whether a page is stored already, by a commit whose reply was lost."""
     if rows.tasks:
         found = transaction.repo.tasks.read([rows.tasks[0][0]])
         return bool(found) and found[0].graph == graph
@@ -221,7 +221,7 @@ def _loader(transaction: Transaction, one: NewGraph) -> str | None:
 
 
 def _take_over(transaction: Transaction, graph: int, loader: str, word: str) -> bool:
-    """Stop whoever loads a graph, and put our word in the place of theirs; tell whether it was still theirs."""
+    """Put our word in the place of a loader's, which stops it; return False if the graph is not that loader's."""
     found = transaction.repo.graphs.read([graph])
     if not found or found[0].loader not in {loader, word}:
         return False

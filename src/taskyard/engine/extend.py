@@ -1,4 +1,4 @@
-"""Adding tasks to a graph that exists: look at what it is, check against that, and store unless it has changed."""
+"""Add tasks to a graph: read what it is, validate against that, and store unless it has changed meanwhile."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from taskyard.lifecycle.submit import PAGE_MAX, Extension, GraphChanged, Submitt
 from taskyard.store.connection import Store
 from taskyard.store.queries import DuplicateKey
 
-#: How often a graph that others extend meanwhile is looked at again.
+#: How often a graph is read again that others extend meanwhile.
 LOOKS_MAX: Final = 10
 
 
@@ -39,7 +39,7 @@ class GraphExtension:
         self._pages = pages
 
     def extend(self, graph_id: str, document: object, sender: Submitter, key: str = "") -> Submitted | Refusal:
-        """Add the tasks of a document to a graph; repeated with the same key, it is an echo."""
+        """Add the tasks of a document to a graph; a repeat with the same key changes nothing."""
         id = submit.key_of(graph_id)
         if id is None or isinstance(id, Refusal):
             return id or Refusal(Code.INVALID, "a graph has to be named")
@@ -59,14 +59,14 @@ class GraphExtension:
             if not found or found[0].loader is not None or definition is None:
                 return Refusal(Code.NOT_FOUND, f"there is no graph {text_of(id)}")
             if repo.continuations.in_graph(id, LOAD) or repo.continuations.in_graph(id, DROP):
-                # What it adds may be dropped again, or is just being dropped: nothing can be built on it.
+                # What that load adds may be deleted again, so nothing can require it yet.
                 return Refusal(Code.LOADING, f"graph {text_of(id)} is being extended by somebody else")
             rows = repo.tasks.definitions_of(id)
         tasks = {label: (task, text, kept) for task, label, text, kept in rows}
         return _Known(id, found[0].extensions, definition[0], definition[2], _Digests(tasks))
 
     def _repeated(self, known: "_Known", document: object, key: str) -> Submitted | Refusal | None:
-        """Give what was answered to a key before."""
+        """Return the earlier answer to a key."""
         if not key:
             return None
         with self._store.read() as repo:
@@ -96,7 +96,7 @@ class GraphExtension:
             answer = self._store_it(extension)
         except DuplicateKey:
             return GraphChanged()
-        # A large extension is shown page by page: who looks for the names now may not find all of them.
+        # A large extension becomes visible page by page: a query for the names may not find all of them yet.
         return replace(answer, names=new_tasks.ids) if isinstance(answer, Submitted) else answer
 
     def _store_it(self, one: Extension) -> Submitted | GraphChanged | Refusal:
@@ -110,7 +110,7 @@ class GraphExtension:
         now = self._clock.now()
         validation = submit.read(document, now, known.scheduler_id, known.id, existing)
         if validation.graph is None:
-            # What was added in time may be repeated at any later moment, its deadline being over by then.
+            # An extension that was in time may be repeated later, when its deadlines have passed.
             timeless = submit.read(document, None, known.scheduler_id, known.id, existing)
             if timeless.graph is not None and not timeless.graph.tasks:
                 return timeless
@@ -123,7 +123,7 @@ def _digest(graph: int, document: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A graph as it was looked at."""
+    """A graph as it was read."""
 
     id: Key
     extensions: int
@@ -133,7 +133,7 @@ class _Known:
 
 
 class _Digests(Mapping[str, str]):
-    """The digest of each definition by label, made when somebody asks for it."""
+    """The digest of each definition by label, computed on demand."""
 
     def __init__(self, tasks: Mapping[str, tuple[int, str, str | None]]) -> None:
         self._tasks = tasks

@@ -1,7 +1,7 @@
-"""Running a graph again from some of its tasks: look at it, plan, and store a new one that takes over the rest.
+"""Rerun a settled graph from some of its tasks on: store a new graph that reuses the results of the other tasks.
 
-The older graph is only looked at. All of it is done by the thread of whoever asks; what is stored is stored as any
-graph is, in one transaction or in pages.
+The old graph is only read. This runs on the caller's thread; the new graph is stored like any other, in one transaction
+or in pages.
 """
 
 import hashlib
@@ -39,13 +39,13 @@ from taskyard.store.repo.tasks import FinishedTaskRow, RerunRow, ReusedAttempt
 
 #: How many tasks one query reads.
 ROWS_MAX: Final = 10_000
-#: How many labels people are told of.
+#: How many labels a summary names.
 TOLD_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A graph as it was, and what becomes of it."""
+    """The old graph, and which of its tasks rerun."""
 
     graph: Key
     definition: Row  # scheduler, name, routing, description, tags, digest
@@ -58,19 +58,19 @@ class _Plan:
 
     @property
     def pools(self) -> frozenset[str]:
-        """In which pools something is going to run, also inside; where nothing names one, those of the older graph."""
+        """The pools in which tasks will run, also inside; if no task names one, those of the old graph."""
         return pools_named(self.tasks[label] for label in self.renewal.again) or self.around
 
     @property
     def told(self) -> str:
-        """What is asked for, in a few words."""
+        """A summary of the rerun."""
         more = len(self.labels) - TOLD_MAX
         labels = ", ".join(self.labels[:TOLD_MAX]) + (f" and {more} more" if more > 0 else "")
         return f"graph {text_of(self.graph)} again from {labels}, {counted(len(self.renewal.reused), 'task')} reused"
 
 
 class GraphRerun:
-    """Runs graphs again."""
+    """Reruns graphs."""
 
     def __init__(self, store: Store, clock: Clock, keys: KeyGenerator, submission: GraphSubmission) -> None:
         self._store = store
@@ -79,7 +79,7 @@ class GraphRerun:
         self._submission = submission
 
     def renew(self, graph: Key, labels: Sequence[str], key: str, sender: Submitter) -> Submitted | Refusal:
-        """Store a graph that runs another again from `labels` on."""
+        """Store a graph that reruns another from `labels` on."""
         body = _digest(graph, labels)
         answer = self._repeat(key, body) if key else None
         if answer is not None:
@@ -96,12 +96,12 @@ class GraphRerun:
             return self._submission.store(lambda: self._named(plan, body, key, sender))
 
     def _repeat(self, key: str, body: str) -> Submitted | Refusal | None:
-        """Find what was made under a key: by now the older graph may be another."""
+        """Find the earlier answer to a key: the old graph may have changed since."""
         with outages(), self._store.read() as repo:
             return answer_to(repo, key, digest_under_key(body))
 
     def _late(self, plan: _Plan) -> Refusal | None:
-        """Refuse what would have to run after its deadline."""
+        """Refuse to rerun tasks whose deadlines have passed."""
         now = self._clock.now()
         deadlines = ((label, plan.tasks[label].deadline) for label in plan.tasks if label in plan.renewal.again)
         late = [label for label, when in deadlines if when is not None and when.fixed and when.ms <= now]
@@ -129,7 +129,7 @@ class GraphRerun:
         return KeyedSubmission(submission, key)
 
 
-# Looking.
+# Read the old graph.
 
 
 def _look(repo: Repo, graph: Key, names: Sequence[str]) -> _Plan | Refusal:
@@ -161,17 +161,17 @@ def _done(repo: Repo, graph: int) -> list[FinishedTaskRow]:
     return found
 
 
-# Making.
+# Make the new graph.
 
 
 def _tasks(plan: _Plan, ids: Mapping[str, int]) -> dict[str, Task]:
-    """Give the tasks of the new graph: those that name tasks by id name the new ones."""
+    """Return the tasks of the new graph, with ids of old tasks replaced by those of the new ones."""
     if plan.digests:
         names = {text_of(Key(row.id)): text_of(Key(ids[label])) for label, row in plan.done.items()}
         tasks = {label: _renamed(one, names) if label in plan.digests else one for label, one in plan.tasks.items()}
     else:
         tasks = dict(plan.tasks)
-    # What does not run has no time by which it has to: its deadline may have passed long since.
+    # A reused task does not run, so it needs no deadline, which may have passed.
     for label in plan.renewal.reused:
         if not timeless(tasks[label]):
             tasks[label] = struct_replace(tasks[label], deadline=None, not_before=None)
@@ -179,7 +179,7 @@ def _tasks(plan: _Plan, ids: Mapping[str, int]) -> dict[str, Task]:
 
 
 def _changed(plan: _Plan, tasks: Mapping[str, Task]) -> dict[str, str]:
-    """Tell how those tasks were submitted of which that cannot be seen any more."""
+    """Return the digests, as submitted, of the tasks that were changed here."""
     changed = (label for label in tasks if tasks[label] is not plan.tasks[label] and label not in plan.digests)
     return {label: digest(plan.tasks[label]) for label in changed}
 
@@ -190,20 +190,20 @@ def _renamed(task: Task, names: Mapping[str, str]) -> Task:
 
 
 def _reused(plan: _Plan, label: str) -> ReusedTask:
-    """Say what a task takes over. One that did so itself tells where that came from in the first place."""
+    """Return what a task reuses; a task that reused a result itself names the original source."""
     row = plan.done[label]
     copied = None if row.size is None else (row.id, row.attempt)
     return ReusedTask(row.source or ReusedAttempt(row.id, plan.graph, row.attempt), copied, row.size or 0)
 
 
 def _in_order(tasks: Mapping[str, Task]) -> list[str]:
-    """Put whoever is required first."""
+    """Order tasks by their requirements."""
     requires = {label: [edge.task for edge in task.requires] for label, task in tasks.items()}
     return list(TopologicalSorter(requires).static_order())
 
 
 def _pages(tasks: Mapping[str, Task], ids: Mapping[str, int], reused: Mapping[str, ReusedTask]) -> Pages:
-    """Cut what is taken over into pages, dependents before what they require, as `reuse` wants them."""
+    """Cut the reused tasks into pages, dependents before what they require, as `reuse` needs them."""
     order: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(ids.values(), ()))
     to_tell = Counter[int]()
     for label, task in tasks.items():
@@ -216,11 +216,11 @@ def _pages(tasks: Mapping[str, Task], ids: Mapping[str, int], reused: Mapping[st
 
 
 def _digest(graph: Key, labels: Sequence[str]) -> str:
-    """Tell one wish from another."""
+    """Return the digest of a request."""
     said = msgspec.json.encode(("rerun", int(graph), sorted(set(labels))))
     return hashlib.sha256(said).hexdigest()
 
 
 def _still_for(plan: _Plan) -> AbstractContextManager[None]:
-    """Keep the garbage collector still while a large graph is stored."""
+    """Pause the garbage collector while a large graph is stored."""
     return gc_paused() if len(plan.tasks) > PAGE_MAX else nullcontext()

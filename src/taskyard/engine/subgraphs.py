@@ -1,8 +1,8 @@
-"""Bearing the graphs inside tasks: whatever waits to begin is read, checked again and stored like any other graph.
+"""Start tasks with a graph inside: validate and store that graph like any other.
 
-The transaction that shows the graph begins its task, so whoever comes second, here or at another server, comes too
-late. A large graph is stored by a thread of its own, one at a time: the ticker has others to see to. What could not be
-born now is set aside until the next sweep.
+The transaction that shows the inner graph also starts its task, so a second attempt, here or at another server, changes
+nothing. A thread of its own stores large graphs, one at a time, so that the other background jobs go on. A task whose
+graph cannot be stored now is set aside until the next sweep.
 """
 
 import logging
@@ -26,9 +26,9 @@ from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Store
 from taskyard.store.queries import DuplicateKey
 
-#: How many are born, a transaction each, before the other chores have a turn.
+#: How many tasks are started, a transaction each, before the other jobs have a turn.
 STARTED_MAX: Final = 20
-#: From how many characters on a definition is stored by a thread of its own: some hundred tasks.
+#: Definitions of at least this many characters, some hundred tasks, are stored by a thread of its own.
 LARGE_CHARS: Final = 20_000
 _GRAPHS: Final = (Kind.GRAPH.text,)
 
@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class SubgraphStarter:
-    """Begins the tasks of one engine that have a graph inside."""
+    """Starts the tasks that have a graph inside."""
 
     def __init__(self, submission: GraphSubmission, store: Store, transact: Transact) -> None:
         self._submission = submission
@@ -47,7 +47,7 @@ class SubgraphStarter:
         self._loader: ThreadPoolExecutor | None = None
 
     def next(self) -> bool:
-        """Begin some; say whether there were any, so that there may be more."""
+        """Start some tasks; return whether there were any, so that there may be more."""
         found = self._waiting()
         for task, (attempt, text, submitter) in found.items():
             if len(text) < LARGE_CHARS:
@@ -57,16 +57,16 @@ class SubgraphStarter:
         return bool(found)
 
     def retry_set_aside(self) -> None:
-        """Look again at what was set aside."""
+        """Retry the tasks that were set aside."""
         self._set_aside.clear()
 
     def stop(self) -> None:
-        """Begin nothing more. Whoever is still loading ends with the writer."""
+        """Start nothing more. A load that is under way ends with the writer."""
         if self._loader is not None:
             self._loader.shutdown(wait=False, cancel_futures=True)
 
     def _waiting(self) -> Mapping[int, tuple[int, str, str]]:
-        """Find what waits to begin and is in nobody's hands here: the attempt, the definition and the submitter."""
+        """Find the tasks that wait to start and are not loading here: attempt, definition and submitter of each."""
         ours = self._set_aside | self._loading
         with outages(), self._store.read() as repo:
             ids = [
@@ -84,7 +84,7 @@ class SubgraphStarter:
         loaded.add_done_callback(lambda _: self._loading.discard(task))
 
     def _start(self, task: int, attempt: int, text: str, submitter: str) -> None:
-        """Begin one; whatever goes wrong with it keeps nobody else waiting."""
+        """Start one task; an error with it delays no other."""
         try:
             payload = decoded(text).slices[0].payload
             inside = ParentAttempt(task, attempt, patience_ms(payload), submitter)
@@ -95,7 +95,7 @@ class SubgraphStarter:
                 self._set_aside.add(task)
         except (Trouble, DuplicateKey) as trouble:
             self._set_task_aside(task, trouble)
-        except Exception as fault:  # noqa: BLE001 - a bug, and this one's only
+        except Exception as fault:  # noqa: BLE001 - a bug with this one must not stop the others
             _LOG.exception("the graph inside a task cannot be stored")
             self._set_task_aside(task, fault)
 

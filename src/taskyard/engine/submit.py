@@ -1,4 +1,4 @@
-"""Storing a graph: check it, give it keys, and store it in one transaction or in pages."""
+"""Submit graphs: validate a document, make the keys, and store it in one transaction or in pages."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,18 +31,18 @@ from taskyard.lifecycle.submit import PAGE_MAX, NewGraph, Submitted, refuse_impo
 from taskyard.store.connection import Repo, Store
 from taskyard.store.queries import DuplicateKey
 
-# What a document may ask for and nobody does yet: refused, place by place, and never ignored.
+# Features that a document may name and that are not supported yet: refused, place by place, and never ignored.
 
 
-#: Kinds that nobody runs: a task would wait for ever, or fail wherever it came.
+#: Kinds of payloads that no bot runs: a task would wait for ever, or fail.
 UNSUPPORTED_KINDS: Final = frozenset({Kind.ANSIBLE})
-#: What a payload may name beside its kind, and no bot knows what to do with.
+#: Fields of payloads that no bot supports.
 UNSUPPORTED_FIELDS: Final = frozenset({"outputs", "secrets"})
 UNSUPPORTED: Final = "not supported yet, so it would not do what it says; remove it"
 
 
 def uses_unsupported(task: Task) -> bool:
-    """Tell whether a task asks for something that nobody does yet."""
+    """Return whether a task uses a feature that is not supported yet."""
     if task.idempotent:
         return True
     for one in task.slices:
@@ -55,7 +55,7 @@ def uses_unsupported(task: Task) -> bool:
 
 
 def unsupported_faults(document: object, graph: GraphDefinition | None) -> tuple[Fault, ...]:
-    """Name every place where a document asks for what nobody does yet, also if more is wrong with it."""
+    """List every use of an unsupported feature in a document, which may have other faults, too."""
     faults = Faults()
     for at, task in _tasks(document):
         if task.get("idempotent") is True:
@@ -65,14 +65,14 @@ def unsupported_faults(document: object, graph: GraphDefinition | None) -> tuple
                 (UNSUPPORTED_KINDS & payload.keys()) | {name for name in UNSUPPORTED_FIELDS if payload.get(name)}
             ):
                 faults.add((*place, name), UNSUPPORTED)
-    if graph is not None and not faults.noted:  # it stands behind a mark
+    if graph is not None and not faults.noted:  # a mark such as $subs hides it
         for one in filter(uses_unsupported, graph.tasks.values()):
             faults.add(("tasks", one.node or one.label, "task"), UNSUPPORTED)
     return faults.listed()
 
 
 def _tasks(document: object, at: Path = ()) -> Iterator[tuple[Path, Mapping[str, object]]]:
-    """Find whatever looks like a task in a document that may be anything, also in the graphs inside it."""
+    """Find everything that looks like a task in any document, also in the graphs inside it."""
     for label, node in _part(document, "tasks").items():
         place, task = (*at, "tasks", label, "task"), _part(node, "task")
         yield place, task
@@ -93,12 +93,12 @@ def _part(whole: object, name: str) -> Mapping[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-# The mint: makes the keys of what this engine creates. It never makes one twice; other engines have mints too.
+# Keys of new graphs and tasks. A generator never makes one twice; other engines have generators of their own.
 
 
 @dataclass(frozen=True, slots=True)
 class NewKeys:
-    """Keys for a graph and for tasks, and the moment of their birth, which no other birth shares."""
+    """The keys of a new graph and its tasks, and the moment of their creation, which no other graph shares."""
 
     graph: Key
     tasks: list[Key]  # in the order in which they shall sort
@@ -106,7 +106,7 @@ class NewKeys:
 
 
 class KeyGenerator:
-    """Makes keys."""
+    """Makes the keys of new graphs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -114,7 +114,7 @@ class KeyGenerator:
         self._newest: Key | None = None
 
     def generate(self, tasks: int) -> NewKeys:
-        """Make the keys of a graph and of its tasks."""
+        """Make the keys of a graph and of so many tasks."""
         with self._lock:
             created = self._clock.tick()
             chance = self._clock.chance()
@@ -124,28 +124,26 @@ class KeyGenerator:
             return NewKeys(graph, keys, created)
 
 
-# From a document to something that can be stored, or to everything that is wrong with it; and how much a poll may say.
-#
-# All of this is done by the thread of whoever asks. It reads no store and writes to none.
+# From a document to rows, or to its faults. This runs on the caller's thread and does not use the store.
 
 
-#: An id that is not minted yet is as long as any.
+#: Stands for an id that is not known yet and has the same length.
 _SOME_ID: Final = "0" * ids.KEY_DIGITS
 _SUBS: Final = f'"{SUBS}"'.encode()
 
 
 def body_of(document: object) -> bytes:
-    """Write a valid document down, the same for every order of its keys."""
+    """Encode a valid document, the same for every order of its keys."""
     return msgspec.json.encode(document, order="sorted")
 
 
 def digest_of(body: bytes) -> str:
-    """Tell bodies apart."""
+    """Return the digest of a body."""
     return hashlib.sha256(body).hexdigest()
 
 
 def key_of(text: str | None) -> Key | Refusal | None:
-    """Read an id that somebody chose."""
+    """Parse an id that the caller has chosen."""
     try:
         return None if text is None else ids.key_of(text)
     except ValueError as fault:
@@ -165,7 +163,7 @@ def read(
 
 
 def refusal(validation: Validation) -> Refusal:
-    """Say that a document is no graph, or that it would change what exists."""
+    """Return the refusal of a document that is invalid, or that would redefine existing tasks."""
     count = len(validation.faults)
     code = Code.CONFLICT if validation.redefines else Code.INVALID
     return Refusal(code, f"the document has {count} fault{'s' * (count > 1)}", validation.faults)
@@ -174,7 +172,7 @@ def refusal(validation: Validation) -> Refusal:
 def new_tasks_of(
     graph: GraphDefinition, body: bytes, minted: NewKeys, id: Key, known: Mapping[str, int], submitter: str
 ) -> NewTasks:
-    """Give the tasks of a graph their ids; `known` has those of the labels that exist already."""
+    """Give the tasks of a graph their ids; `known` has the ids of the labels that exist already."""
     ids = {**known, **{label: int(key) for label, key in zip(graph.tasks, minted.tasks, strict=True)}}
     tasks = list(graph.tasks.values())
     if len(tasks) > PAGE_MAX or weight_of(tasks) > PAGE_MAX:
@@ -183,19 +181,19 @@ def new_tasks_of(
 
 
 def definition_of(graph: GraphDefinition, scheduler_id: str, digest: str) -> tuple[str, str, str, str, str, str]:
-    """Give what is kept of a graph beside its tasks."""
+    """Return what is stored of a graph beside its tasks."""
     tags = msgspec.json.encode(graph.tags).decode()
     return (scheduler_id, graph.name, graph.routing, graph.description, tags, digest)
 
 
 def gc_paused_for(document: object) -> AbstractContextManager[None]:
-    """Keep the garbage collector still while a large document is stored."""
+    """Pause the garbage collector while a large document is stored."""
     tasks = document.get("tasks") if isinstance(document, dict) else None
     return gc_paused() if isinstance(tasks, dict) and len(tasks) > PAGE_MAX else nullcontext()
 
 
 def _in_order(tasks: Sequence[Task]) -> list[Task]:
-    """Put whoever is required first: what goes into a page may only name what is stored by then."""
+    """Order tasks by their requirements: a page may only name tasks that are stored already."""
     named = {task.label: task for task in tasks}
     before: set[str] = set()
     for task in tasks:
@@ -203,12 +201,12 @@ def _in_order(tasks: Sequence[Task]) -> list[Task]:
             break
         before.add(task.label)
     else:
-        return list(tasks)  # most people write them down in order
+        return list(tasks)  # most documents are in order
     requires = {task.label: [edge.task for edge in task.requires if edge.task in named] for task in tasks}
     return [named[label] for label in TopologicalSorter(requires).static_order()]
 
 
-#: How often keys are minted anew, or a load that was taken out of our hands is begun again.
+#: How often new keys are made, or a load that another loader took over is begun again.
 TRIES_MAX: Final = 5
 
 
@@ -217,7 +215,7 @@ _UNNAMED: Final = frozenset({DEFAULT_POOL})
 
 
 class GraphSubmission:
-    """Stores graphs."""
+    """Stores new graphs."""
 
     def __init__(
         self,
@@ -253,9 +251,9 @@ class GraphSubmission:
         return self.store(make, is_chosen=id is not None)
 
     def store(self, make: Callable[[], KeyedSubmission], *, is_chosen: bool = False) -> Submitted | Refusal:
-        """Store what `make` makes; it makes it again with other keys, where somebody else has one of them.
+        """Store what `make` makes; if one of its keys is in use, make it again with other keys.
 
-        An id that somebody has chosen stays, so what is there under it is the answer.
+        An id that the caller has chosen stays, so the graph that has it is the answer.
         """
         answer: Submitted | Refusal | None = None
         for _ in range(TRIES_MAX):
@@ -268,10 +266,10 @@ class GraphSubmission:
                 return _with_names(answer, named)
         if answer is None:
             raise Unavailable(f"the graph could not be stored in {TRIES_MAX} tries")
-        return answer  # it was not the minted id that is in use, but the key
+        return answer  # the idempotency key is in use, not the generated id
 
     def submit_subgraph(self, document: object, inside: ParentAttempt) -> Submitted | Refusal | None:
-        """Store the graph inside a task, and begin that task with it; None if that has to be tried again."""
+        """Store the graph inside a task and start that task; None if this must be tried again."""
         validation = read(document, self._clock.now(), self._scheduler_id)
         if validation.graph is None:
             return refusal(validation)
@@ -280,7 +278,7 @@ class GraphSubmission:
             return self._try(self._named(validation.graph, body_of(document), None, "", sender, inside))
 
     def _try(self, named: KeyedSubmission) -> Submitted | Refusal | None:
-        """Store it, or say by None that it has to be tried again."""
+        """Store it; None if this must be tried again."""
         if named.submission.new_tasks.weight > PAGE_MAX:
             answer = self._pages.load(named)
         else:
@@ -305,7 +303,7 @@ class GraphSubmission:
         return KeyedSubmission(submission, key, chosen=id is not None)
 
     def _repeat(self, document: object, id: Key | None, key: str, sender: Submitter) -> Submitted | None:
-        """Find what was submitted in time and is repeated after its deadline."""
+        """Find a graph that was submitted in time and is submitted again after its deadline."""
         if id is None and not key:
             return None
         graph = read(document, None, self._scheduler_id, id).graph
@@ -323,12 +321,12 @@ class GraphSubmission:
 
 
 def pools_of(graph: GraphDefinition) -> frozenset[str]:
-    """Name the pools of a new graph: the default one, if nothing in it names any."""
+    """Return the pools of a new graph: the default pool, if it names none."""
     return pools_named(graph.tasks.values()) or _UNNAMED
 
 
 def _with_names(answer: Submitted | Refusal, named: KeyedSubmission) -> Submitted | Refusal:
-    """Tell what tasks are called, where it is known: what was stored before may have grown since."""
+    """Add the ids of the tasks, unless the graph was stored before: it may have been extended since."""
     if isinstance(answer, Submitted) and not answer.echo:
         return replace(answer, names=named.submission.new_tasks.ids)
     return answer
@@ -338,16 +336,16 @@ def _is_conflict(answer: Submitted | Refusal) -> bool:
     return isinstance(answer, Refusal) and answer.code is Code.CONFLICT
 
 
-# What a submission would find wrong with a document, without storing anything: the same checks, the same faults.
+# A dry run: the checks of a submission, which store nothing.
 
 
 def check_document(document: object, now: Millis, scheduler_id: str) -> GraphDefinition | Refusal:
-    """Check a document as a submission does before it goes to the store."""
+    """Validate a document as a submission does before it uses the store."""
     with gc_paused_for(document):
         validation = read(document, now, scheduler_id)
     return refusal(validation) if validation.graph is None else validation.graph
 
 
 def refused(repo: Repo, graph: GraphDefinition) -> Refusal | None:
-    """Say what the store has against a graph: demands that can never be met."""
+    """Return the refusal of a graph with demands that can never be met."""
     return refuse_impossible_limits(repo, graph.tasks.values())

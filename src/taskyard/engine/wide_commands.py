@@ -1,7 +1,7 @@
-"""Wishes that reach further than one transaction looks.
+"""Cancels and reruns that reach further than one transaction can search.
 
-How far is found out by a look at the store, on the thread of whoever asks, while everybody else goes on; a transaction
-of its own then does what fits, and promises the rest.
+The caller's thread searches the store, while other commands go on; then a transaction does what fits and leaves the
+rest as continuations.
 """
 
 from typing import Final, TypeAlias
@@ -18,24 +18,24 @@ from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.connection import Store
 
 CommandOutcome: TypeAlias = Done | BulkOutcome | Refusal
-#: How often a graph is looked at again that was extended meanwhile.
+#: How often a graph is searched again that was extended meanwhile.
 TRIES_MAX: Final = 5
 
 
 class WideCommands:
-    """Goes as far as a wish reaches."""
+    """Runs the commands that were answered with `NeedsSearch`."""
 
     def __init__(self, writer_thread: WriterThread, store: Store) -> None:
         self._writer_thread = writer_thread
         self._store = store
 
     def go(self, command: Cancel | Rerun) -> CommandOutcome:
-        """Carry out a wish that was answered with `Far`."""
+        """Search for everything that a command reaches, and run it."""
         for _ in range(TRIES_MAX):
             answer = self._try(command, self._find(command))
             if not isinstance(answer, NeedsSearch):
                 return answer
-        raise Unavailable(f"the graph was extended {TRIES_MAX} times while it was looked at")
+        raise Unavailable(f"the graph was extended {TRIES_MAX} times while it was searched")
 
     def _find(self, command: Cancel | Rerun) -> SelectedPages:
         with gc_paused():

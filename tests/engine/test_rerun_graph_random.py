@@ -12,7 +12,7 @@ from taskyard.engine import submit as engine_submit
 from taskyard.lifecycle import selection, submit
 from taskyard.lifecycle.submit import Submitted
 from tests.engine.rig import Labels, Rig, graph, task
-from tests.engine.test_renew import run
+from tests.engine.test_rerun_graph import run
 
 #: What a task says of each prerequisite.
 Requires = dict[str, dict[str, str]]
