@@ -5,12 +5,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 UV := .tools/bin/uv
 BIN := .venv/bin
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
-JOBS ?= 2
+JOBS ?= 3
 
 FUZZ := .venv-fuzz
 COMPILE := pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header
 
-.PHONY: help run test check static fuzz-env fmt bench bench-quick docs pins clean
+.PHONY: help run test check soak static fuzz-env fmt bench bench-quick docs pins clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,11 @@ run: .venv/ready ## run the example release graph to its end
 test: check ## everything CI runs: format, lint, types, floors, docs, tests
 
 check: static fuzz-env
-	$(RUN) pytest -n $(JOBS)
+	$(RUN) pytest -n $(JOBS) --dist worksteal
+
+soak: .venv/ready fuzz-env ## the tests that try random examples, with ten times as many
+	TASKYARD_SOAK=1 $(RUN) pytest -n $(JOBS) --timeout 7200 tests/core tests/library tests/lifecycle tests/engine \
+		tests/model tests/hardening tests/crash tests/races
 
 static: .venv/ready ## only what needs no running code: format, lint, types, floors
 	$(RUN) ruff format --check .

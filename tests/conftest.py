@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from taskyard.store import migrate
+from tests.effort import tries
 from tests.postgres import Postgres
 
 #: A file system in memory, and how many bytes have to be free in it: a container often has 64 MB there.
@@ -28,8 +29,8 @@ ROOM_MIN = 2**31
 
 SLOW = [HealthCheck.too_slow]
 
-settings.register_profile("here", deadline=None, suppress_health_check=SLOW)
-settings.register_profile("ci", deadline=None, suppress_health_check=SLOW, derandomize=True)
+settings.register_profile("here", max_examples=tries(100), deadline=None, suppress_health_check=SLOW)
+settings.register_profile("ci", max_examples=tries(100), deadline=None, suppress_health_check=SLOW, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 

@@ -16,7 +16,7 @@ from tests.cli.program import PROGRAM
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
 from tests.cli.yard import Yard, at_home, end
 
-FILES = 256
+FILES = 128
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -72,7 +72,7 @@ def test_more_connections_than_files_keep_nobody_out(tmp_path: Path, said: bytes
         bot = one.client.new_token("bot", "a bot", pool="default").token
         assert ask(one, "POST", "/api/v1/bot/hello", bot, {"bot": "b1", "session": "s1"}) == 200
         waiting = opened.enter_context(connected(one))
-        poll = json.dumps({"bot": "b1", "session": "s1", "poll": "p", "want": 1, "wait_ms": 20_000}).encode()
+        poll = json.dumps({"bot": "b1", "session": "s1", "poll": "p", "want": 1, "wait_ms": 50_000}).encode()
         head = f"POST /api/v1/bot/poll HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {bot}\r\n"
         waiting.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(poll) + poll)
         for number in range(2 * FILES):
@@ -80,12 +80,14 @@ def test_more_connections_than_files_keep_nobody_out(tmp_path: Path, said: bytes
             line.sendall(said)
             if said == HEALTH:
                 assert line.recv(1_000).startswith(b"HTTP/1.1 200")
-            if number % 64 == 0:
+            if number % 32 == 0:
                 assert ask(one, "GET", "/healthz") == 200
         assert ask(one, "GET", "/readyz") == 200
         assert ask(one, "POST", "/api/v1/bot/poll", bot, {"bot": "b1", "session": "s1"}) == 200
         assert ask(one, "GET", "/api/v1/graphs", one.token) == 200
-        # What was being answered meanwhile goes on.
+        # What was being answered meanwhile goes on: the poll that waits is given the first task.
+        work = {"tasks": {"a": {"task": {"payload": {"command": ["true"]}}}}}
+        assert ask(one, "POST", "/api/v1/graphs", one.token, work) == 201
         assert waiting.recv(1_000).startswith(b"HTTP/1.1 200")
         assert "Traceback" not in (tmp_path / "said").read_text()
 
@@ -100,7 +102,7 @@ def test_answers_that_nobody_reads_keep_nobody_out(tmp_path: Path) -> None:
             line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)  # what does not fit stays with the server
             line.connect((place.hostname, place.port))
             line.sendall(request * 60)
-            if number % 64 == 0:
+            if number % 32 == 0:
                 assert ask(one, "GET", "/healthz") == 200
         assert ask(one, "GET", "/readyz") == 200
         assert ask(one, "GET", "/api/v1/graphs", one.token) == 200

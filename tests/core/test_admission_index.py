@@ -14,6 +14,7 @@ from taskyard.core.admission.rules import Contender, Decision, Facts, Held, Hold
 from taskyard.core.graph.model import Mutex
 from taskyard.core.states import Millis, Reason, TaskId
 from tests.core.test_admission import KEYS, LIMITS, LONG_AGO, NOW, PARTIES, POOLS, contenders, holder, mutexes, task
+from tests.effort import tries
 
 IN_LINE = (Reason.CAPACITY, Reason.RESERVED)
 
@@ -161,7 +162,7 @@ class LinesMachine(RuleBasedStateMachine):
 
 
 TestLinesAreTheFold = LinesMachine.TestCase
-TestLinesAreTheFold.settings = settings(max_examples=300, stateful_step_count=40)
+TestLinesAreTheFold.settings = settings(max_examples=tries(100), stateful_step_count=40)
 
 
 def test_lines_are_the_fold_in_crowded_yards() -> None:

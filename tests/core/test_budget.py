@@ -12,6 +12,7 @@ from taskyard.core.graph.model import Reruns, Slice, Task, When
 from taskyard.core.states import ENDED, LEASED, Kind, Millis, Outcome, Reason, Signal, State, step
 from taskyard.core.structs import struct_replace
 from tests.each_row import each_row
+from tests.effort import tries
 
 S, G = State, Signal
 NOW = Millis(1_800_000_000_000)
@@ -678,7 +679,7 @@ happenings = st.lists(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=tries(100))
 @given(rule_sets, happenings)
 def test_no_sequence_of_words_overdraws_a_budget(rules: Rules, told: list[tuple[str | Signal, int]]) -> None:
     world = World(rules)

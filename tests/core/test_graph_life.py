@@ -40,6 +40,7 @@ from taskyard.core.states import (
     effects,
     step,
 )
+from tests.effort import tries
 
 S, G = State, Signal
 
@@ -196,7 +197,7 @@ def check(world: World) -> None:
         assert all(node.state in ENDED for node in world.nodes)
 
 
-@settings(max_examples=400)
+@settings(max_examples=tries(100))
 @given(graphs(), st.data())
 def test_nothing_waits_for_what_already_happened(nodes: list[Node], choices: st.DataObject) -> None:
     world = World(nodes)
@@ -204,7 +205,7 @@ def test_nothing_waits_for_what_already_happened(nodes: list[Node], choices: st.
     play(world, choices, turns=25)
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(100))
 @given(graphs(), st.data())
 def test_every_graph_settles_finished_or_blocked_and_never_runs_for_ever(
     nodes: list[Node], choices: st.DataObject
@@ -217,7 +218,7 @@ def test_every_graph_settles_finished_or_blocked_and_never_runs_for_ever(
     assert verdict(world.tally()) in {GraphState.FINISHED, GraphState.BLOCKED}
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(100))
 @given(graphs(), st.data())
 def test_reruns_that_succeed_finish_any_graph(nodes: list[Node], choices: st.DataObject) -> None:
     world = World(nodes)
@@ -301,7 +302,7 @@ def test_what_hangs_behind_a_blocked_task_settles_the_graph_as_blocked() -> None
     assert verdict(world.tally()) is GraphState.BLOCKED
 
 
-@settings(max_examples=200)
+@settings(max_examples=tries(100))
 @given(graphs(), st.data())
 def test_a_canceled_graph_ends_in_any_order_of_pages_and_starts_no_handler(
     nodes: list[Node], choices: st.DataObject

@@ -11,6 +11,7 @@ from taskyard.engine import bulk_load, rerun_graph
 from taskyard.engine import submit as engine_submit
 from taskyard.lifecycle import selection, submit
 from taskyard.lifecycle.submit import Submitted
+from tests.effort import tries
 from tests.engine.rig import Labels, Rig, graph, task
 from tests.engine.test_rerun_graph import run
 
@@ -45,7 +46,7 @@ def wanted(label: str, edges: Mapping[str, Requires], states: Mapping[str, State
 
 
 @pytest.mark.parametrize("page", [None, 2])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tries(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=st.data())
 def test_what_must_run_again_does_and_nothing_else(
     file_rig: Rig, monkeypatch: pytest.MonkeyPatch, page: int | None, drawn: st.DataObject

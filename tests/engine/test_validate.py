@@ -59,6 +59,7 @@ from taskyard.wire.bot_protocol import (
     Stats,
     TaskKey,
 )
+from tests.effort import tries
 from tests.engine.rig import SOON_S, Labels, Rig, graph, raw, report, task, wide
 
 NUL, LONE, BREAK = "a\0b", "a\ud800b", "a\nb"
@@ -455,13 +456,13 @@ def asked(rig: Rig) -> Rig:
     return rig
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=tries(100), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(choices=st.data(), name=st.sampled_from(sorted(COMMANDS)))
 def test_any_command_is_answered(asked: Rig, choices: st.DataObject, name: str) -> None:
     assert isinstance(getattr(asked.engine, name)(choices.draw(COMMANDS[name])), ANSWERS)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=tries(50), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(document=some(st.just(graph(z=task()))), graph_id=some(st.none()), key=some(NAMES), actor=some(NAMES))
 @example(document={"tasks": {"a": {"task": {"payload": {"command": [LONE]}}}}}, graph_id=None, key="k", actor="ann")
 def test_any_words_beside_any_document_are_answered(
@@ -473,7 +474,7 @@ def test_any_words_beside_any_document_are_answered(
     assert isinstance(engine.story(graph_id), ANSWERS)
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=tries(200))
 @given(POLLS)
 @example(Poll("b1", "s1", "p1", (Report(1, 1, 1, Signal.FAIL, Reason.SILENT, -9, raw("{}")),), (Renewal(1, 1, 1),), 1))
 @example(Poll("b1", "s1", renewals=(Report(1, 1, 1, Signal.FAIL),)))  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.effort import SOAK, tries
 from tests.project.tree import ROOT
 from tests.server.running_server import SOON_S
 
@@ -33,14 +34,24 @@ CHECKS = (
     "a_refusal_leaves_no_trace",
     "a_refusal_is_a_problem",
 )
+
+
+def most(examples: int) -> str:
+    """Say how many examples a phase may try."""
+    return f"-n{tries(examples)}"
+
+
 #: Coverage tries every bound of every field, so it asks where somebody gets beyond the door; chance asks everywhere.
 QUESTIONS = {
-    "anonymous": [["--phases=examples,fuzzing", "-n2"]],
-    "user": [["--phases=examples,coverage,fuzzing", "-n2"]],
-    "bot": [["--phases=coverage,fuzzing", "-n10", "--include-path-regex=/bot/"], ["--phases=fuzzing", "-n1"]],
-    "run token": [["--phases=coverage,fuzzing", "-n3", "--include-path-regex=/tasks"], ["--phases=fuzzing", "-n1"]],
+    "anonymous": [["--phases=examples,fuzzing", most(2)]],
+    "user": [["--phases=examples,coverage,fuzzing", most(2)]],
+    "bot": [["--phases=coverage,fuzzing", most(10), "--include-path-regex=/bot/"], ["--phases=fuzzing", most(1)]],
+    "run token": [["--phases=coverage,fuzzing", most(3), "--include-path-regex=/tasks"], ["--phases=fuzzing", most(1)]],
 }
-RUN_MAX_S = 240
+#: Far more than a run takes, also beside four times the load of the machine.
+RUN_MAX_S = 7_200 if SOAK else 900
+
+pytestmark = pytest.mark.timeout(2 * RUN_MAX_S)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from taskyard.local import Dag, Scheduler, SchedulerError
 from taskyard.local.dag import Node
+from tests.effort import tries
 from tests.library.model import Model, Refused
 
 #: Labels that a careless test for truth, for type or for order would trip over.
@@ -122,4 +123,4 @@ def step_by_step(edges: list[tuple[Node, Node]]) -> Dag:
 
 
 TestCalls = Calls.TestCase
-TestCalls.settings = settings(max_examples=150, stateful_step_count=40)
+TestCalls.settings = settings(max_examples=tries(60), stateful_step_count=40)

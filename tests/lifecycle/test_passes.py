@@ -15,6 +15,7 @@ from taskyard.core.states import Millis, Reason, Signal, State
 from taskyard.lifecycle.admission import snapshot
 from taskyard.lifecycle.admission.scheduler import LOCK_MS, MEMORY_MS, Admission, Bounds, PassOutcome
 from taskyard.lifecycle.transaction import Transaction
+from tests.effort import tries
 from tests.lifecycle.gatehouse import Gatehouse, facts, gatehouse
 
 if TYPE_CHECKING:
@@ -469,7 +470,7 @@ class Story:
         assert unadmitted(task for task in found.pending if int(task.id, 16) in waiting) == ()
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(30))
 @given(st.lists(commands, max_size=30))
 def test_a_pass_finds_what_a_fresh_look_would_find(sqlite_template: Path, told: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -15,16 +15,18 @@ from taskyard.lifecycle import failure_handlers, propagate, selection, submit, t
 from taskyard.lifecycle.cancel import CANCEL
 from taskyard.lifecycle.failure_handlers import PROPAGATE, REPORT_RUN, REPORT_TO_FAILURES
 from taskyard.lifecycle.rerun import RERUN
+from tests.effort import SOAK, tries
 from tests.model.machine import Lives
 from tests.model.paged import EDGES_MAX, LOOKED_MAX, PAGE_MAX, TOLD_MAX, PagedLives
 
 #: A failing example is made shorter before it is told, which takes its time.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(7_200 if SOAK else 900)
 
 #: How long an example is.
 STEPS = 40
-#: After a few rounds everything has happened; after so many it never will.
-ROUNDS_MAX = 8
+#: The seeds of rounds of examples; the one that shows what is rarest comes first. After a few rounds everything has
+#: happened; if it has not after all of these, it never will.
+ROUNDS = [8, *range(8), *range(9, 24)]
 #: What has to happen if the examples are worth anything: every arrow there is, and whatever changes nothing.
 ARROWS_TAKEN = {
     f"{arrow.source} {arrow.signal} {end}"
@@ -66,7 +68,7 @@ class Databases:
         self.folder: Path = request.getfixturevalue("tmp_path")
         self.numbers = count()
         # PostgreSQL answers each of the thousand questions of an example from another process.
-        self.examples = 30 if self.server is None else 12
+        self.examples = tries(30 if self.server is None else 12)
 
     def fresh(self) -> str:
         if self.server is not None:
@@ -124,12 +126,12 @@ def test_what_is_told_page_by_page_ends_where_the_model_wants_it(databases: Data
 def test_the_examples_are_worth_something(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Play the same examples each time, a round after the other, until everything has happened."""
     databases, happened, missing = Databases("sqlite", request), Counter[str](), ARROWS_TAKEN | HAPPENED
-    for number in range(ROUNDS_MAX):
+    for number in ROUNDS:
         if not missing:
             break
-        happened += play(seed(number)(databases.machine(Lives)), 70, database=None)
+        happened += play(seed(number)(databases.machine(Lives)), 30, database=None)
         with monkeypatch.context() as patch:
             make_pages_small(patch)
-            happened += play(seed(number)(databases.machine(PagedLives)), 25, database=None)
+            happened += play(seed(number)(databases.machine(PagedLives)), 12, database=None)
         missing = {what for what in missing if not happened[what]}
     assert missing == set()
