@@ -87,6 +87,14 @@ def test_overuse_of_a_limit_and_of_a_pool_is_reported(scene: Scene) -> None:
     assert repair(yard.do, left) == 0
 
 
+def test_overlapping_attempts_and_falling_fences_are_reported(scene: Scene) -> None:
+    assert scene.ids["twice"] in [lease.task for lease in scene.yard.claim("b2", 9)]
+    scene.sql("UPDATE attempt SET fence = fence * 2 WHERE task_id = {twice} AND number = 1")
+    assert [(one.column, one.mendable) for one in found(scene.yard)] == [("fence of 2", False)]
+    scene.sql("UPDATE attempt SET fence = 1, ended_ms = ended_ms * 2 WHERE task_id = {twice} AND number = 1")
+    assert [(one.column, one.mendable) for one in found(scene.yard)] == [("ended_ms of 1", False)]
+
+
 def test_a_handler_that_ended_together_with_a_failure_has_not_handled_it(yard: Grounds) -> None:
     labels = yard.submit({"tasks": {"a": node(), "b": node(), "deal": node(always=["a", "b"], join="any")}})
     yard.hello("rack1")
