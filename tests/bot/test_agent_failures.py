@@ -97,10 +97,10 @@ def test_leases_are_renewed_with_progress_and_checkpoint(server: FakeServer, tmp
 
 def test_an_attempt_that_cannot_be_renewed_is_dead_in_time_and_lost(server: FakeServer, tmp_path: Path) -> None:
     server.lease_ms = 900
-    server.on_poll = lambda poll: (500, {}) if poll.renewals else None
     task = server.add(waiting_for(tmp_path / "never", f"trap '' TERM; echo $$ > {tmp_path / 'pid'}"))
     with bot(server, tmp_path / "state", slots=1):
         pid = pid_in(tmp_path / "pid")
+        server.on_poll = lambda poll: (500, {}) if poll.renewals else None
         until(lambda: is_gone(pid), "its lease ends, so it is killed")
         server.on_poll = lambda _: None
         assert server.report(task).signal == "lose"
@@ -109,9 +109,9 @@ def test_an_attempt_that_cannot_be_renewed_is_dead_in_time_and_lost(server: Fake
 def test_a_revoked_attempt_is_killed_and_not_reported(server: FakeServer, tmp_path: Path) -> None:
     server.lease_ms = 900
     task = server.add(waiting_for(tmp_path / "never", f"echo $$ > {tmp_path / 'pid'}"))
-    server.taken_away.add(task)
     with bot(server, tmp_path / "state", slots=1) as one:
         pid = pid_in(tmp_path / "pid")
+        server.taken_away.add(task)
         until(lambda: is_gone(pid), "the server has taken it away")
         assert one.end()[0] == 0
     assert task not in server.reports
@@ -119,12 +119,12 @@ def test_a_revoked_attempt_is_killed_and_not_reported(server: FakeServer, tmp_pa
 
 def test_a_stop_ends_a_task_within_its_grace(server: FakeServer, tmp_path: Path) -> None:
     server.lease_ms = 900
-    task = server.add(waiting_for(tmp_path / "never", "trap 'echo bye; exit 5' TERM"))
+    task = server.add(waiting_for(tmp_path / "never", f"trap 'echo bye; exit 5' TERM; echo $$ > {tmp_path / 'script'}"))
     call = server.add({"python": "tests.bot.agent_functions:hang", "args": [str(tmp_path / "pid")]})
-    server.stops.add(task)
     with bot(server, tmp_path / "state"):
+        pid_in(tmp_path / "script")
         pid_in(tmp_path / "pid")
-        server.stops.add(call)
+        server.stops.update((task, call))
         reports = [server.report(one) for one in (task, call)]
     assert [(one.signal, one.reason, one.exit_code) for one in reports] == [
         ("fail", "exit_code", 5),

@@ -85,9 +85,9 @@ class Orphans:
         `sessions` maps every session that was started to its owner, those of ended runs included.
         """
         self._suspects = {pid: self._suspects[pid] for pid in adopted if pid in self._suspects}
-        return {owner for pid in adopted if (owner := self._kill_if_orphaned(pid, sessions, live)) is not None}
+        return {owner for pid in adopted if (owner := self._kill_unless_owned(pid, sessions, live)) is not None}
 
-    def _kill_if_orphaned(self, pid: int, sessions: Mapping[int, str], live: Collection[str]) -> str | None:
+    def _kill_unless_owned(self, pid: int, sessions: Mapping[int, str], live: Collection[str]) -> str | None:
         owner = self._owner(pid, sessions)
         if owner == UNKNOWN:
             suspects = self._suspects.setdefault(pid, set(live))

@@ -146,15 +146,15 @@ def start(marker: str, agent: int) -> Iterator[Deadlines]:
 def _fork(marker: str, deadlines: Deadlines, agent: int) -> int | None:
     source, sink = os.pipe()
     try:
-        between = os.fork()
+        child = os.fork()
     except OSError:
         os.close(source)
         os.close(sink)
         return None  # a bot works without a watchdog
-    if between == 0:
+    if child == 0:
         _run_in_grandchild(marker, deadlines, source, (sink, agent))
     os.close(source)
-    os.waitpid(between, 0)
+    os.waitpid(child, 0)
     return sink
 
 
