@@ -68,7 +68,7 @@ class Grounds(Yard):
     def take_up(self, note: Continuation) -> bool | None:
         return self.do(lambda transaction: run_page(transaction, note.id))
 
-    def keep_promises(self) -> int:
+    def run_continuations(self) -> int:
         """Take up notes until there are none; say how many pages that took."""
         pages = 0
         while notes := self.notes():

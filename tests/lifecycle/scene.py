@@ -90,7 +90,7 @@ def found(yard: Yard) -> list[Finding]:
         return check.doctor(repo, yard.now)
 
 
-def fail_untold(yard: Yard, bot: str, lease: Lease) -> None:
+def fail_without_propagation(yard: Yard, bot: str, lease: Lease) -> None:
     """Let a task fail in a transaction that has no room to tell its dependents, so that a continuation is left."""
 
     def act(transaction: Transaction) -> None:
@@ -121,7 +121,7 @@ def _now(yard: Grounds) -> Labels:
     yard.hello("b1")
     leases = yard.start("b1", labels, 3)
     yard.fail("b1", leases["boom"])
-    fail_untold(yard, "b1", leases["told"])
+    fail_without_propagation(yard, "b1", leases["told"])
     return labels
 
 

@@ -69,7 +69,7 @@ def test_a_no_fails_it_and_its_handler_runs(yard: Grounds) -> None:
     assert yard.audits(labels["ask"]) == [("ann", "deny", "")]
 
 
-def test_whoever_comes_second_hears_what_was_decided_by_whom_and_when(yard: Grounds) -> None:
+def test_a_second_decision_is_refused_with_the_first_one(yard: Grounds) -> None:
     labels = asked(yard)
     decide(yard, labels["ask"], key="k1")
     assert decide(yard, labels["ask"], key="k1") == Done(labels["ask"], State.SUCCESSFUL)
@@ -82,7 +82,7 @@ def test_whoever_comes_second_hears_what_was_decided_by_whom_and_when(yard: Grou
 
 
 @pytest.mark.parametrize(("silence", "state"), [("deny", State.FAILED), ("approve", State.SUCCESSFUL)])
-def test_when_nobody_answers_in_time_silence_means_what_was_chosen(yard: Grounds, silence: str, state: State) -> None:
+def test_an_approval_that_times_out_takes_the_chosen_decision(yard: Grounds, silence: str, state: State) -> None:
     labels = asked(yard, message={"message": "Ship it?", "on_timeout": silence}, timeout="2h")
     yard.later(7_199_999)
     yard.sweep()
@@ -118,7 +118,7 @@ def test_too_early_is_refused_and_says_why(yard: Grounds) -> None:
     assert isinstance(decide(yard, 8), Refusal)
 
 
-def test_canceled_it_ends_at_once_and_nobody_can_decide_any_more(yard: Grounds) -> None:
+def test_a_canceled_approval_ends_at_once_and_cannot_be_decided(yard: Grounds) -> None:
     labels = asked(yard)
     assert yard.cancel(labels["ask"]) == Done(labels["ask"], State.CANCELED)
     assert yard.story(labels["ask"])[-2:] == ["stopping", "canceled"]
@@ -166,7 +166,7 @@ def test_a_rerun_asks_again_and_a_new_time_begins(yard: Grounds) -> None:
     assert yard.task(labels["ask"]).life.attempt == 2
 
 
-def test_reruns_of_its_own_ask_again_after_a_no(yard: Grounds) -> None:
+def test_automatic_reruns_ask_again_after_a_denial(yard: Grounds) -> None:
     labels = asked(yard, reruns=1)
     assert decide(yard, labels["ask"], approved=False) == Done(labels["ask"], State.WAITING)
     yard.serve_own()

@@ -127,20 +127,20 @@ def test_a_large_graph_is_canceled_at_once_and_its_tasks_page_by_page(yard: Grou
     assert yard.verdict(labels) == "canceling"
     yard.hello("rack1")
     assert yard.claim("rack1", 5) == ()
-    assert yard.keep_promises() == 6
+    assert yard.run_continuations() == 6
     assert yard.verdict(labels) == "canceled"
     assert yard.census(labels) == {"canceled": MANY + 1}
     assert yard.graph(labels.graph).tally.active == 0
 
 
-def test_a_graph_is_canceled_while_its_dependents_are_still_being_told(yard: Grounds) -> None:
+def test_a_graph_is_canceled_during_the_propagation_to_dependents(yard: Grounds) -> None:
     labels = yard.submit(star())
     yard.hello("rack1")
     yard.run("rack1", labels)
     yard.take_up(yard.notes()[0])
     leases = yard.claim("rack1", 2)
     yard.cancel(graph=labels.graph)
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"canceled": MANY - 2, "stopping": 2, "successful": 1}
     for lease in leases:
         yard.end("rack1", lease)
@@ -206,7 +206,7 @@ def test_a_large_subtree_is_canceled_from_its_leaves_up(yard: Grounds) -> None:
     assert len(notes) == 7  # the hub has so much to tell that it goes alone
     assert yard.take_up(notes[-1]) is False  # which holds the hub; the first is taken up in its place
     assert yard.words({"hub": labels["hub"]}) == {"hub": "waiting"}
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"canceled": MANY + 3}
     assert {yard.story(labels[label])[-1] for label in ("page", "end")} == {"canceled"}
     assert "pending" not in yard.story(labels["page"]) + yard.story(labels["end"])
@@ -229,7 +229,7 @@ def test_who_did_not_know_that_the_graph_was_canceled_tries_again(postgres_url: 
     with pytest.raises(TransactionConflict, match="canceled meanwhile"):
         yard.do(fail_while_somebody_cancels)
     assert yard.fail("rack1", lease) == Done(labels["a"], State.FAILED)
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"canceled": 1_101, "failed": 1}
     yard.close()
 

@@ -93,7 +93,7 @@ def test_bots_that_poll_together_never_get_the_same_task(yard: Grounds) -> None:
     assert sorted(given) == sorted(labels.values())
 
 
-def test_whoever_is_unfit_gets_nothing(yard: Grounds) -> None:
+def test_an_unfit_bot_gets_nothing(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node()))
     yard.hello("rack1")
     with yard.store.write() as repo:

@@ -119,7 +119,7 @@ def test_failures_that_have_yet_to_learn_of_their_handler_are_healthy_and_a_wron
     scene = Scene(yard, database_url, labels, dict(labels))
     yard.hello("rack1")
     yard.run("rack1", labels, first, last)
-    yard.keep_promises()
+    yard.run_continuations()
     yard.run("rack1", labels)
     while notes := yard.notes():
         assert found(yard) == []

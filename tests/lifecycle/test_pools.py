@@ -12,20 +12,20 @@ from taskyard.lifecycle.admission.scheduler import LOCK_MS, Admission
 from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.repo.admission import PoolRow
-from tests.lifecycle.gatehouse import Gatehouse, gatehouse
+from tests.lifecycle.admission_yard import AdmissionYard, gatehouse
 
 Answer = TypeVar("Answer")
 
 
 @pytest.fixture
-def yard(database_url: str) -> Iterator[Gatehouse]:
+def yard(database_url: str) -> Iterator[AdmissionYard]:
     """A yard with one bot for everything."""
     with gatehouse(database_url) as one:
         one.serve("p")
         yield one
 
 
-def test_what_limits_admission_is_written_and_audited(yard: Gatehouse) -> None:
+def test_what_limits_admission_is_written_and_audited(yard: AdmissionYard) -> None:
     yard.pool("p", 4)
     yard.pool("q", from_bots=True)
     yard.pool("p")
@@ -46,7 +46,7 @@ def test_what_limits_admission_is_written_and_audited(yard: Gatehouse) -> None:
     }
 
 
-def test_what_is_said_again_is_no_news(yard: Gatehouse) -> None:
+def test_what_is_said_again_is_no_news(yard: AdmissionYard) -> None:
     for _ in range(2):
         yard.pool("p", 4)
         yard.limit("licences", 5)
@@ -56,7 +56,7 @@ def test_what_is_said_again_is_no_news(yard: Gatehouse) -> None:
     assert notes == ["p: 4", "licences: 5", "k: never"]
 
 
-def test_every_change_stirs_the_next_pass(yard: Gatehouse) -> None:
+def test_every_change_marks_admission_as_dirty(yard: AdmissionYard) -> None:
     yard.schedule()
     changes: list[Callable[[], None]] = [
         lambda: yard.pool("p", 1),
@@ -65,9 +65,9 @@ def test_every_change_stirs_the_next_pass(yard: Gatehouse) -> None:
     ]
     for change in changes:
         change()
-        assert yard.stirs() == [None]
+        assert yard.dirty() == [None]
         yard.schedule()
-        assert yard.stirs() == []
+        assert yard.dirty() == []
 
 
 @pytest.mark.parametrize(
@@ -77,24 +77,24 @@ def test_every_change_stirs_the_next_pass(yard: Gatehouse) -> None:
         (3, True, "pool p: a capacity from bots cannot be a number, too"),
     ],
 )
-def test_a_pool_that_makes_no_sense_is_refused(yard: Gatehouse, capacity: int, from_bots: bool, text: str) -> None:
+def test_a_pool_that_makes_no_sense_is_refused(yard: AdmissionYard, capacity: int, from_bots: bool, text: str) -> None:
     answer = yard.do(lambda transaction: set_pool(transaction, "p", capacity, from_bots, "ann"))
     assert answer == Refusal(Code.INVALID, text)
     with yard.store.read() as repo:
         assert (repo.admission.pools(), repo.events.audits_of(NO_SUBJECT, 9)) == ([], [])
 
 
-def test_a_limit_that_makes_no_sense_is_refused(yard: Gatehouse) -> None:
+def test_a_limit_that_makes_no_sense_is_refused(yard: AdmissionYard) -> None:
     answer = yard.do(lambda transaction: set_limit(transaction, "l", -1, "ann"))
     assert answer == Refusal(Code.INVALID, "limit l: -1 is no total")
 
 
-def test_a_span_that_makes_no_sense_is_refused(yard: Gatehouse) -> None:
+def test_a_span_that_makes_no_sense_is_refused(yard: AdmissionYard) -> None:
     answer = yard.do(lambda transaction: set_stake_after(transaction, "k", -1, "ann"))
     assert answer == Refusal(Code.INVALID, "mutex k: -1 ms is no span: give 0 or more, or never")
 
 
-def test_tasks_that_nobody_ever_held_count_when_their_pool_gets_a_capacity(yard: Gatehouse) -> None:
+def test_tasks_that_were_never_held_count_when_their_pool_gets_a_capacity(yard: AdmissionYard) -> None:
     before = [yard.put(pool="p") for _ in range(3)]
     assert yard.waiting(before) == before
     yard.pool("p", 3)
@@ -107,7 +107,7 @@ def test_tasks_that_nobody_ever_held_count_when_their_pool_gets_a_capacity(yard:
     assert yard.waiting(after) == after[:1]
 
 
-def test_a_start_in_the_future_counts_too_when_its_pool_gets_a_capacity(yard: Gatehouse) -> None:
+def test_a_start_in_the_future_counts_too_when_its_pool_gets_a_capacity(yard: AdmissionYard) -> None:
     early, full = yard.put(pool="p", not_before="1m"), yard.put(pool="p")
     yard.pool("p", 1)
     yard.later(60_000)
@@ -115,7 +115,7 @@ def test_a_start_in_the_future_counts_too_when_its_pool_gets_a_capacity(yard: Ga
     assert (yard.waiting([early, full]), yard.reason(early)) == ([full], Reason.CAPACITY)
 
 
-def test_whoever_was_held_is_let_in_when_the_capacity_is_lifted(yard: Gatehouse) -> None:
+def test_held_tasks_are_admitted_when_the_capacity_is_lifted(yard: AdmissionYard) -> None:
     yard.pool("p", 1)
     tasks = [yard.put(pool="p") for _ in range(3)]
     yard.schedule()
@@ -125,7 +125,7 @@ def test_whoever_was_held_is_let_in_when_the_capacity_is_lifted(yard: Gatehouse)
     assert (yard.waiting(tasks), [yard.hold(id) for id in tasks]) == (tasks, [None] * 3)
 
 
-def test_a_pool_that_shrinks_takes_nothing_from_anybody(yard: Gatehouse) -> None:
+def test_a_pool_that_shrinks_takes_nothing_from_anybody(yard: AdmissionYard) -> None:
     yard.pool("p", 2)
     tasks = [yard.put(pool="p") for _ in range(3)]
     yard.schedule()
@@ -141,7 +141,7 @@ def test_a_pool_that_shrinks_takes_nothing_from_anybody(yard: Gatehouse) -> None
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("entered", range(4))
 def test_the_next_pass_does_the_rest_of_a_call_that_died_before_it_lets_anybody_in(
-    yard: Gatehouse, monkeypatch: pytest.MonkeyPatch, entered: int, known: bool
+    yard: AdmissionYard, monkeypatch: pytest.MonkeyPatch, entered: int, known: bool
 ) -> None:
     monkeypatch.setattr(writes, "ENTRIES_MAX", 2)
     monkeypatch.setattr(snapshot, "DIRTY_MAX", 3)
@@ -156,12 +156,12 @@ def test_the_next_pass_does_the_rest_of_a_call_that_died_before_it_lets_anybody_
     assert (passed.admitted, yard.waiting([*before, *after])) == (1, [*before, after[0]])
     with yard.store.read() as repo:
         assert {task.needs_admission for task in repo.tasks.read([*before, *after])} == {True}
-    assert yard.stirs() == []
+    assert yard.dirty() == []
 
 
 @pytest.mark.parametrize("place", range(1, 5))
 def test_a_pass_that_dies_while_it_does_the_rest_is_followed_by_one_that_ends_it(
-    yard: Gatehouse, monkeypatch: pytest.MonkeyPatch, place: int
+    yard: AdmissionYard, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
     monkeypatch.setattr(writes, "ENTRIES_MAX", 2)
     before = [yard.put(pool="p") for _ in range(8)]
@@ -178,10 +178,10 @@ def test_a_pass_that_dies_while_it_does_the_rest_is_followed_by_one_that_ends_it
         Admission(transact, yard.store.read, lambda: yard.now, "dead").schedule()
     yard.later(LOCK_MS)
     yard.schedule()
-    assert (yard.waiting([*before, *after]), yard.stirs()) == ([*before, after[0]], [])
+    assert (yard.waiting([*before, *after]), yard.dirty()) == ([*before, after[0]], [])
 
 
-def test_many_tasks_become_contenders_page_by_page_and_a_repeat_goes_on(yard: Gatehouse) -> None:
+def test_many_tasks_become_contenders_page_by_page_and_a_repeat_goes_on(yard: AdmissionYard) -> None:
     node = {"task": {"payload": {"command": ["true"]}, "dimensions": {"pool": "p"}}}
     labels = yard.submit({"tasks": {f"t{number}": node for number in range(PAGE_MAX + 10)}})
     assert yard.do(lambda transaction: set_pool(transaction, "p", 5, False, "ann")) is True

@@ -161,12 +161,12 @@ def failed_star(yard: Grounds, document: dict[str, object]) -> Labels:
     labels = yard.submit(document)
     yard.hello("rack1")
     yard.run("rack1", labels, "hub")
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"failed": MANY + 1}
     return labels
 
 
-def test_a_large_rerun_goes_page_by_page_and_nobody_fails_again_for_being_early(yard: Grounds) -> None:
+def test_a_large_rerun_goes_page_by_page_and_no_task_fails_again_for_being_early(yard: Grounds) -> None:
     document = star(on_impossible="fail")
     nodes = document["tasks"]
     assert isinstance(nodes, dict)
@@ -174,11 +174,11 @@ def test_a_large_rerun_goes_page_by_page_and_nobody_fails_again_for_being_early(
     labels = failed_star(yard, {"tasks": {**{label: nodes[label] for label in reversed(nodes)}}})
     assert in_short(yard.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
     assert len(yard.notes()) == 6  # the hub has so much to tell that it goes alone
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"unscheduled": MANY, "waiting": 1}
     assert {yard.task(id).life.round for id in list(labels.values())[::500]} == {2}
     yard.run("rack1", labels)
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"successful": 1, "waiting": MANY}
 
 
@@ -187,19 +187,19 @@ def test_a_large_rerun_ends_with_its_graph(yard: Grounds) -> None:
     yard.rerun(graph=labels.graph)
     yard.take_up(yard.notes()[0])
     yard.cancel(graph=labels.graph)
-    yard.keep_promises()
+    yard.run_continuations()
     assert set(yard.census(labels)) == {"canceled", "failed"}
     assert yard.graph(labels.graph).tally.active == 0
     assert len(rays(labels)) == MANY
 
 
-def test_who_fails_by_policy_is_rerun_when_it_has_heard_of_the_mend(yard: Grounds) -> None:
+def test_a_task_that_fails_by_policy_is_rerun_once_it_knows_of_the_mend(yard: Grounds) -> None:
     labels = failed_star(yard, star(on_impossible="fail"))
     ray = max(rays(labels).values())
     yard.rerun(labels["hub"])
     assert in_short(yard.rerun(ray)) == BulkOutcome(ray, 0, promised=True)
     assert str(yard.task(ray).state) == "failed"
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"failed": MANY - 1, "unscheduled": 1, "waiting": 1}
 
 
@@ -212,8 +212,8 @@ def test_a_failure_that_has_much_to_tell_and_what_failed_with_it_are_rerun_in_tu
     labels = yard.submit({"tasks": nodes})
     yard.hello("rack1")
     yard.run("rack1", labels, "hub")
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"blocked": 1_100, "failed": 2}
     assert in_short(yard.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"unscheduled": 1_101, "waiting": 1}

@@ -199,7 +199,7 @@ class Lives(RuleBasedStateMachine):
 
     def finish(self) -> None:
         """Count everything afresh, play on until all is settled, count again, and look back."""
-        self.yard.keep_promises()
+        self.yard.run_continuations()
         self.yard.consult()
         self.play_on()
         self.yard.consult()
@@ -215,7 +215,7 @@ class Lives(RuleBasedStateMachine):
                 self.yard.rerun(graph=graph)
             for act in (self.yard.sweep, self.yard.schedule, self.yard.serve_own):
                 act()
-                self.yard.keep_promises()
+                self.yard.run_continuations()
             for bot in BOTS:
                 self.succeed(bot)
             if self.is_settled():
@@ -227,13 +227,13 @@ class Lives(RuleBasedStateMachine):
         """Let a bot run what it gets."""
         answer = self.yard.poll(bot, 9, "last")
         assert isinstance(answer, PollOutcome)
-        self.yard.keep_promises()
+        self.yard.run_continuations()
         for lease in answer.leases:
             report = report_of(lease, Signal.SUCCEED)
             done = self.yard.poll(bot, 0, "last", reports=(report,))
             assert isinstance(done, PollOutcome)
             assert isinstance(done.reports[0], Done)
-            self.yard.keep_promises()
+            self.yard.run_continuations()
 
     def is_settled(self) -> bool:
         """Whether every graph has ended, but for what is too late, and nothing moves anywhere."""

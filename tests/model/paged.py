@@ -197,6 +197,6 @@ class PagedLives(Lives):
     def finish(self) -> None:
         if self.load is not None:
             self.give_up()
-        self.yard.keep_promises()
+        self.yard.run_continuations()
         self.adopt(self.yard.look())
         super().finish()

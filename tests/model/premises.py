@@ -100,7 +100,7 @@ class Premises(Grounds):
             self.take_up(notes[-1])
         return pages
 
-    def keep_promises(self) -> int:
+    def run_continuations(self) -> int:
         """Take up notes until there are none but those of whoever is still loading."""
         return self.keep_some(ALL)
 

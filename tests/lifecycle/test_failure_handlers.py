@@ -40,7 +40,7 @@ def cleanup(yard: Grounds, join: str = "all") -> Labels:
     return labels
 
 
-def test_a_handler_that_ends_while_its_failure_is_tried_again_has_not_dealt_with_the_next(yard: Grounds) -> None:
+def test_a_handler_that_ends_during_a_retry_has_not_handled_the_next_failure(yard: Grounds) -> None:
     labels = yard.submit({"tasks": {"a": node(), "deal": node(failure=["a"])}})
     yard.hello("rack1")
     yard.end("rack1", yard.claim("rack1")[0], Signal.FAIL)
@@ -53,7 +53,7 @@ def test_a_handler_that_ends_while_its_failure_is_tried_again_has_not_dealt_with
     assert yard.graph(labels.graph).state is GraphState.BLOCKED
 
 
-def test_a_handler_that_ended_before_a_failure_has_not_dealt_with_it(yard: Grounds) -> None:
+def test_a_handler_that_ended_before_a_failure_has_not_handled_it(yard: Grounds) -> None:
     labels = yard.submit({"tasks": {"a": node(), "b": node(), "deal": node(always=["a", "b"], join="any")}})
     yard.hello("rack1")
     both = yard.start("rack1", labels, 2)
@@ -90,20 +90,20 @@ def test_no_transaction_of_a_cleanup_of_many_reads_more_edges_than_fit(yard: Gro
     yard.store = tallied = Tallied(yard.store)
     labels = cleanup(yard)
     yard.run("rack1", labels, "t3", "t7", "t20")
-    yard.keep_promises()
+    yard.run_continuations()
     tallied.most(EDGES)
     (lease,) = yard.start("rack1", labels).values()
     assert tallied.most(EDGES) == 0  # who comes closer to running adds what it added before
     yard.end("rack1", lease)
     assert kinds(yard) == [REPORT_RUN]
     assert yard.verdict(labels) == "running"
-    yard.keep_promises()
+    yard.run_continuations()
     assert 0 < tallied.most(EDGES) <= FITS + 1
     assert handlers(yard, labels, "t3", "t7", "t20", "t0") == [Handlers(ran=1)] * 3 + [Handlers()]
     assert yard.verdict(labels) == "finished"
 
 
-def test_a_cleanup_of_few_is_told_of_at_once_and_reads_no_edge_of_what_ended_well(yard: Grounds) -> None:
+def test_a_small_cleanup_is_reported_at_once_and_reads_no_edge_of_a_success(yard: Grounds) -> None:
     yard.store = tallied = Tallied(yard.store)
     labels = yard.submit({"tasks": {"a": node(), "b": node(), "c": node(), "clean": node(always=["a", "b", "c"])}})
     yard.hello("rack1")
@@ -115,19 +115,19 @@ def test_a_cleanup_of_few_is_told_of_at_once_and_reads_no_edge_of_what_ended_wel
     assert yard.verdict(labels) == "finished"
 
 
-def test_the_dependents_of_a_cleanup_do_not_wait_for_those_it_dealt_with(yard: Grounds) -> None:
+def test_the_dependents_of_a_cleanup_do_not_wait_for_the_failures_it_handled(yard: Grounds) -> None:
     names = [f"t{place}" for place in range(MANY)]
     nodes = {**{name: node() for name in names}, "clean": node(always=names), "next": node("clean")}
     labels = yard.submit({"tasks": nodes})
     yard.hello("rack1")
     yard.run("rack1", labels)
-    yard.keep_promises()
+    yard.run_continuations()
     yard.run("rack1", labels)
     assert kinds(yard) == [REPORT_RUN]
     assert yard.words(labels)["next"] == "waiting"
 
 
-def test_what_fails_while_it_has_not_heard_of_a_run_still_counts_it(yard: Grounds) -> None:
+def test_a_task_that_fails_before_it_knows_of_a_run_still_counts_it(yard: Grounds) -> None:
     labels = cleanup(yard, join="any")
     first, *_, last = in_key_order(labels)
     leases = yard.start("rack1", labels)
@@ -138,12 +138,12 @@ def test_what_fails_while_it_has_not_heard_of_a_run_still_counts_it(yard: Ground
     yard.fail("rack1", leases[last])
     assert handlers(yard, labels, first, last) == [Handlers(ran=1), Handlers(open=1)]
     consult(yard)
-    yard.keep_promises()
+    yard.run_continuations()
     assert handlers(yard, labels, first, last) == [Handlers(ran=1), Handlers(ran=1)]
     assert yard.graph(labels.graph).tally.unhandled == 0
 
 
-def test_later_moves_of_a_handler_are_told_after_the_earlier_ones(yard: Grounds) -> None:
+def test_later_transitions_of_a_handler_are_reported_after_earlier_ones(yard: Grounds) -> None:
     labels = cleanup(yard, join="any")
     first, *_, last = in_key_order(labels)
     leases = yard.start("rack1", labels)
@@ -173,7 +173,7 @@ def test_who_shares_a_transaction_shares_what_fits_and_later_moves_wait_for_what
     yard.rerun(labels["two"])
     assert kinds(yard) == [REPORT_TO_FAILURES, REPORT_TO_FAILURES]
     consult(yard)
-    yard.keep_promises()
+    yard.run_continuations()
     assert handlers(yard, labels, "t0") == [Handlers(open=1)]
 
 
@@ -181,13 +181,13 @@ def test_a_run_does_not_count_for_a_failure_that_came_after_it(yard: Grounds) ->
     labels = cleanup(yard)
     last = in_key_order(labels)[-1]
     yard.run("rack1", labels, last)
-    yard.keep_promises()
+    yard.run_continuations()
     yard.run("rack1", labels)
     assert kinds(yard) == [REPORT_RUN]
     assert in_short(yard.rerun(labels[last])) == BulkOutcome(labels[last], 0, promised=True)
     assert in_short(yard.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
     consult(yard)
-    yard.keep_promises()
+    yard.run_continuations()
     yard.run("rack1", labels, last)
     assert yard.task(labels[last]).life.round == 2
     assert handlers(yard, labels, last) == [Handlers()]
@@ -198,7 +198,7 @@ def test_a_rerun_that_did_not_see_a_run_end_is_tried_again(postgres_url: str, mo
     yard = Grounds(postgres_url)
     labels = cleanup(yard)
     yard.run("rack1", labels, "t0")
-    yard.keep_promises()
+    yard.run_continuations()
     lease = yard.start("rack1", labels)["clean"]
 
     def rerun_while_the_cleanup_ends(transaction: Transaction) -> None:
@@ -215,7 +215,7 @@ def test_a_rerun_that_did_not_see_a_run_end_is_tried_again(postgres_url: str, mo
     with pytest.raises(TransactionConflict, match="handler finished"):
         yard.do(rerun_while_the_cleanup_ends)
     assert in_short(yard.rerun(labels["t0"])) == BulkOutcome(labels["t0"], 0, promised=True)
-    yard.keep_promises()
+    yard.run_continuations()
     yard.run("rack1", labels, "t0")
     assert handlers(yard, labels, "t0") == [Handlers()]
     yard.close()
@@ -224,12 +224,12 @@ def test_a_rerun_that_did_not_see_a_run_end_is_tried_again(postgres_url: str, mo
 def test_a_run_that_ends_with_a_rerun_in_one_transaction_does_not_count_for_the_new_round(yard: Grounds) -> None:
     labels = cleanup(yard)
     yard.run("rack1", labels, "t0")
-    yard.keep_promises()
+    yard.run_continuations()
     lease = yard.start("rack1", labels)["clean"]
     with yard.transaction() as transaction:
         rerun(transaction, [Rerun(labels["t0"])])
         end(transaction, lease)
-    yard.keep_promises()
+    yard.run_continuations()
     yard.run("rack1", labels, "t0")
     assert handlers(yard, labels, "t0") == [Handlers()]
     assert yard.verdict(labels) == "blocked"
@@ -238,7 +238,7 @@ def test_a_run_that_ends_with_a_rerun_in_one_transaction_does_not_count_for_the_
 def test_a_graph_that_is_canceled_needs_to_know_nothing_of_runs(yard: Grounds) -> None:
     labels = cleanup(yard)
     yard.run("rack1", labels, *in_key_order(labels)[:2])
-    yard.keep_promises()
+    yard.run_continuations()
     extra = yard.graph(labels.graph)
     yard.run("rack1", labels)
     assert kinds(yard) == [REPORT_RUN]

@@ -9,13 +9,13 @@ from taskyard.core.states import Millis, Reason, State
 from taskyard.lifecycle.admission.scheduler import AGING_MS
 from taskyard.store.repo.admission import HoldRow
 from tests.core.test_admission_rules import RULES, WORK
-from tests.lifecycle.gatehouse import Gatehouse, documents, gatehouse
+from tests.lifecycle.admission_yard import AdmissionYard, documents, gatehouse
 
 MINUTE = 60_000
 
 
 @pytest.fixture
-def yard(database_url: str) -> Iterator[Gatehouse]:
+def yard(database_url: str) -> Iterator[AdmissionYard]:
     """A yard with one bot for everything."""
     with gatehouse(database_url) as one:
         one.serve("p", "q")
@@ -25,7 +25,7 @@ def yard(database_url: str) -> Iterator[Gatehouse]:
 # Order.
 
 
-def test_tasks_go_by_priority_and_then_in_the_order_of_their_creation(yard: Gatehouse) -> None:
+def test_tasks_go_by_priority_and_then_in_the_order_of_their_creation(yard: AdmissionYard) -> None:
     yard.pool("p", 1)
     first, second, urgent = yard.put(pool="p"), yard.put(pool="p"), yard.put(pool="p", priority=1)
     went: list[int] = []
@@ -37,7 +37,7 @@ def test_tasks_go_by_priority_and_then_in_the_order_of_their_creation(yard: Gate
     assert went == [urgent, first, second]
 
 
-def test_whoever_is_let_in_waits_for_a_bot_from_then_on(yard: Gatehouse) -> None:
+def test_an_admitted_task_waits_for_a_bot_from_then_on(yard: AdmissionYard) -> None:
     task = yard.put("a")
     yard.later(MINUTE)
     yard.schedule()
@@ -47,18 +47,18 @@ def test_whoever_is_let_in_waits_for_a_bot_from_then_on(yard: Gatehouse) -> None
     assert admitted.due_ms == yard.now + admitted.rules.slices[0].expires_ms
 
 
-def test_a_pass_is_not_stirred_by_its_own_work(yard: Gatehouse) -> None:
+def test_a_pass_does_not_mark_its_own_tasks_as_dirty(yard: AdmissionYard) -> None:
     yard.put_each("a", "b")
     passed = yard.schedule()
     assert (passed.ran, passed.admitted, passed.epoch, passed.more) == (True, 2, 1, False)
-    assert yard.stirs() == []
+    assert yard.dirty() == []
     assert yard.schedule().admitted == 0
 
 
 # Mutexes.
 
 
-def test_holders_of_one_party_share_a_key_and_whoever_wants_it_alone_comes_in_its_turn(yard: Gatehouse) -> None:
+def test_holders_of_one_party_share_a_key_and_an_exclusive_task_gets_its_turn(yard: AdmissionYard) -> None:
     yard.stake_after("k", 0)
     one, two, alone, three = tasks = yard.put_each("k/x", "k/x", "k", "k/x")
     yard.schedule()
@@ -76,7 +76,7 @@ def test_holders_of_one_party_share_a_key_and_whoever_wants_it_alone_comes_in_it
     assert yard.waiting(tasks) == [three]
 
 
-def test_a_key_that_no_held_task_ever_stakes_is_given_to_any_task_that_can_have_it(yard: Gatehouse) -> None:
+def test_a_key_that_no_held_task_ever_stakes_is_given_to_any_task_that_can_have_it(yard: AdmissionYard) -> None:
     yard.stake_after("k", 0)
     one, alone, two = tasks = yard.put_each("k/x", "k", "k/x")
     yard.schedule()
@@ -87,7 +87,7 @@ def test_a_key_that_no_held_task_ever_stakes_is_given_to_any_task_that_can_have_
     assert yard.hold(alone) == HoldRow(alone, Reason.MUTEX, "k", one, yard.moved(one), yard.moved(one))
 
 
-def test_a_task_that_a_mutex_has_held_for_a_minute_is_passed_no_more(yard: Gatehouse) -> None:
+def test_a_task_that_a_mutex_has_held_for_a_minute_is_passed_no_more(yard: AdmissionYard) -> None:
     first, alone = yard.put_each("k/x", "k")
     yard.schedule()
     leases = yard.run()
@@ -106,7 +106,7 @@ def test_a_task_that_a_mutex_has_held_for_a_minute_is_passed_no_more(yard: Gateh
     assert yard.waiting([first, alone, early, late]) == [alone]
 
 
-def test_since_when_a_mutex_holds_a_task_outlives_the_server(yard: Gatehouse) -> None:
+def test_since_when_a_mutex_holds_a_task_outlives_the_server(yard: AdmissionYard) -> None:
     yard.put("k/x")
     yard.schedule()
     yard.later(1_000)
@@ -125,14 +125,14 @@ def test_since_when_a_mutex_holds_a_task_outlives_the_server(yard: Gatehouse) ->
     assert (yard.waiting([late]), _since(yard, alone)) == ([], since)
 
 
-def _since(yard: Gatehouse, id: int) -> Millis:
+def _since(yard: AdmissionYard, id: int) -> Millis:
     hold = yard.hold(id)
     assert hold is not None
     assert hold.mutex_since_ms is not None
     return hold.mutex_since_ms
 
 
-def test_since_when_a_mutex_holds_a_task_is_kept_while_something_else_holds_it(yard: Gatehouse) -> None:
+def test_since_when_a_mutex_holds_a_task_is_kept_while_something_else_holds_it(yard: AdmissionYard) -> None:
     holder, alone = yard.put("k"), yard.put("k", "lab")
     yard.serve("lab", bot="lab1")
     yard.schedule()
@@ -147,16 +147,16 @@ def test_since_when_a_mutex_holds_a_task_is_kept_while_something_else_holds_it(y
     assert (yard.reason(alone), _since(yard, alone)) == (Reason.MUTEX, since)
 
 
-def test_aging_writes_nothing(yard: Gatehouse) -> None:
+def test_aging_writes_nothing(yard: AdmissionYard) -> None:
     tasks = yard.put_each("k/x", "k", "k/x", "k")
     yard.schedule()
     before = [yard.hold(id) for id in tasks]
     yard.later(2 * STAKE_AFTER_MS)
-    assert (yard.schedule().held, yard.stirs()) == (0, [])
+    assert (yard.schedule().held, yard.dirty()) == (0, [])
     assert [yard.hold(id) for id in tasks] == before
 
 
-def test_a_pass_says_when_a_task_next_stakes_a_key_that_another_might_lose(yard: Gatehouse) -> None:
+def test_a_pass_says_when_a_task_next_stakes_a_key_that_another_might_lose(yard: AdmissionYard) -> None:
     yard.put_each("k/x", "k")
     yard.schedule()
     moments = [yard.admission.next_moment]  # none: nobody but those at the mutex could lose anything
@@ -171,13 +171,13 @@ def test_a_pass_says_when_a_task_next_stakes_a_key_that_another_might_lose(yard:
     assert [*moments, yard.admission.next_moment] == [None, None]
 
 
-def test_mutexes_span_pools(yard: Gatehouse) -> None:
+def test_mutexes_span_pools(yard: AdmissionYard) -> None:
     here, there = yard.put("k", "p"), yard.put("k", "q")
     yard.schedule()
     assert yard.waiting([here, there]) == [here]
 
 
-def test_a_task_that_is_lost_gives_its_mutexes_back_while_it_is_pending(yard: Gatehouse) -> None:
+def test_a_task_that_is_lost_gives_its_mutexes_back_while_it_is_pending(yard: AdmissionYard) -> None:
     first, urgent = yard.put("k"), None
     yard.schedule()
     assert yard.run()
@@ -188,7 +188,7 @@ def test_a_task_that_is_lost_gives_its_mutexes_back_while_it_is_pending(yard: Ga
     assert yard.waiting([first, urgent]) == [urgent]
 
 
-def test_the_rules_of_awx_hold_in_a_store(yard: Gatehouse) -> None:
+def test_the_rules_of_awx_hold_in_a_store(yard: AdmissionYard) -> None:
     for number, rule in enumerate(RULES):
         pool = f"pool{number}"
         yard.serve(pool, bot=f"bot{number}")
@@ -201,7 +201,7 @@ def test_the_rules_of_awx_hold_in_a_store(yard: Gatehouse) -> None:
         assert [name for name, id in pending.items() if yard.waiting([id])] == rule.admitted.split(), rule.sentence
 
 
-def _put_work(yard: Gatehouse, number: int, name: str, pool: str) -> int:
+def _put_work(yard: AdmissionYard, number: int, name: str, pool: str) -> int:
     mutexes = [one | {"key": f"{number}:{one['key']}"} for one in documents(WORK[name])]
     node = {"payload": {"command": ["true"]}, "mutexes": mutexes, "dimensions": {"pool": pool}}
     return yard.submit({"tasks": {"t": {"task": node}}})["t"]
@@ -210,7 +210,7 @@ def _put_work(yard: Gatehouse, number: int, name: str, pool: str) -> int:
 # Capacity.
 
 
-def test_a_pool_carries_the_weight_it_has_capacity_for(yard: Gatehouse) -> None:
+def test_a_pool_carries_the_weight_it_has_capacity_for(yard: AdmissionYard) -> None:
     yard.pool("p", 5)
     heavy, medium, light = tasks = [yard.put(pool="p", weight=weight) for weight in (3, 3, 2)]
     yard.schedule()
@@ -218,7 +218,7 @@ def test_a_pool_carries_the_weight_it_has_capacity_for(yard: Gatehouse) -> None:
     assert yard.hold(medium) == HoldRow(medium, Reason.CAPACITY, "p", None, yard.now)
 
 
-def test_a_task_that_is_too_heavy_for_its_pool_runs_alone(yard: Gatehouse) -> None:
+def test_a_task_that_is_too_heavy_for_its_pool_runs_alone(yard: AdmissionYard) -> None:
     yard.pool("p", 2)
     light, huge, after = tasks = [yard.put(pool="p", weight=weight) for weight in (2, 9, 1)]
     yard.schedule()
@@ -231,7 +231,7 @@ def test_a_task_that_is_too_heavy_for_its_pool_runs_alone(yard: Gatehouse) -> No
     assert yard.waiting(tasks) == [after]
 
 
-def test_whoever_waited_ten_minutes_for_capacity_reserves_its_pool(yard: Gatehouse) -> None:
+def test_a_task_that_waited_ten_minutes_for_capacity_reserves_its_pool(yard: AdmissionYard) -> None:
     yard.pool("p", 3)
     small, big = yard.put(pool="p", weight=2), yard.put(pool="p", weight=3)
     yard.schedule()
@@ -247,7 +247,7 @@ def test_whoever_waited_ten_minutes_for_capacity_reserves_its_pool(yard: Gatehou
     assert yard.waiting([big, young]) == [big]
 
 
-def test_a_wait_for_capacity_is_remembered_by_whoever_comes_next(yard: Gatehouse) -> None:
+def test_the_next_holder_of_the_lock_knows_a_wait_for_capacity(yard: AdmissionYard) -> None:
     yard.pool("p", 3)
     big = [yard.put(pool="p", weight=weight) for weight in (2, 3)][1]
     yard.schedule()
@@ -259,14 +259,14 @@ def test_a_wait_for_capacity_is_remembered_by_whoever_comes_next(yard: Gatehouse
     assert (hold.reason, hold.by) == (Reason.RESERVED, big)
 
 
-def test_a_task_without_weight_does_not_mind_a_full_pool(yard: Gatehouse) -> None:
+def test_a_task_without_weight_does_not_mind_a_full_pool(yard: AdmissionYard) -> None:
     yard.pool("p", 1)
     full, free, excluding = yard.put(pool="p"), yard.put(pool="p", weight=0), yard.put("k", "p", weight=0)
     yard.schedule()
     assert yard.waiting([full, free, excluding]) == [full, free, excluding]
 
 
-def test_a_pool_can_have_the_capacity_of_its_live_bots(yard: Gatehouse) -> None:
+def test_a_pool_can_have_the_capacity_of_its_live_bots(yard: AdmissionYard) -> None:
     yard.pool("r", from_bots=True)
     tasks = [yard.put(pool="r") for _ in range(4)]
     yard.schedule()
@@ -285,7 +285,7 @@ def test_a_pool_can_have_the_capacity_of_its_live_bots(yard: Gatehouse) -> None:
 # Limits.
 
 
-def test_a_named_limit_is_shared_by_all_pools(yard: Gatehouse) -> None:
+def test_a_named_limit_is_shared_by_all_pools(yard: AdmissionYard) -> None:
     yard.limit("licences", 5)
     three, four, two = tasks = [
         yard.put(pool=pool, limits={"licences": amount}) for pool, amount in (("p", 3), ("q", 4), ("q", 2))
@@ -301,7 +301,7 @@ def test_a_named_limit_is_shared_by_all_pools(yard: Gatehouse) -> None:
 # Bots.
 
 
-def test_a_task_with_mutexes_is_held_until_a_bot_could_run_it(yard: Gatehouse) -> None:
+def test_a_task_with_mutexes_is_held_until_a_bot_could_run_it(yard: AdmissionYard) -> None:
     alone, other = yard.put("k", "lab"), yard.put("k")
     yard.schedule()
     assert yard.waiting([alone, other]) == [other]
@@ -314,7 +314,7 @@ def test_a_task_with_mutexes_is_held_until_a_bot_could_run_it(yard: Gatehouse) -
     assert yard.waiting([alone]) == [alone]
 
 
-def test_the_wait_for_a_bot_begins_when_a_task_is_held_for_want_of_one(yard: Gatehouse) -> None:
+def test_the_wait_for_a_bot_begins_when_a_task_is_held_for_want_of_one(yard: AdmissionYard) -> None:
     task = yard.put("k", "lab")
     yard.schedule()
     began = yard.now
@@ -327,7 +327,7 @@ def test_the_wait_for_a_bot_begins_when_a_task_is_held_for_want_of_one(yard: Gat
     assert yard.task(task).life.waits_since_ms == began
 
 
-def test_the_wait_for_a_bot_ends_when_a_task_is_held_for_anything_else(yard: Gatehouse) -> None:
+def test_the_wait_for_a_bot_ends_when_a_task_is_held_for_anything_else(yard: AdmissionYard) -> None:
     task = yard.put("k", "lab")
     yard.schedule()
     urgent = yard.put("k", priority=1)
@@ -337,7 +337,7 @@ def test_the_wait_for_a_bot_ends_when_a_task_is_held_for_anything_else(yard: Gat
     assert (yard.reason(task), held.life.waits_since_ms, held.due_ms) == (Reason.MUTEX, None, None)
 
 
-def test_a_waiting_task_whose_last_bot_is_gone_gives_its_mutexes_back(yard: Gatehouse) -> None:
+def test_a_waiting_task_whose_last_bot_is_gone_gives_its_mutexes_back(yard: AdmissionYard) -> None:
     yard.serve("lab", bot="lab1")
     task = yard.put("k", "lab")
     yard.schedule()
@@ -350,7 +350,7 @@ def test_a_waiting_task_whose_last_bot_is_gone_gives_its_mutexes_back(yard: Gate
     assert sent_back.life.waits_since_ms is None  # it waits for its mutex first, and for a bot later
 
 
-def test_a_task_that_is_sent_back_goes_on_with_its_wait_for_a_bot(yard: Gatehouse) -> None:
+def test_a_task_that_is_sent_back_goes_on_with_its_wait_for_a_bot(yard: AdmissionYard) -> None:
     yard.serve("lab", bot="lab1")
     task = yard.put("k", "lab")
     yard.schedule()
@@ -363,7 +363,7 @@ def test_a_task_that_is_sent_back_goes_on_with_its_wait_for_a_bot(yard: Gatehous
     assert (yard.waiting([task]), yard.task(task).life.waits_since_ms) == ([task], began)
 
 
-def test_a_waiting_task_without_mutexes_stays_in_its_queue_when_its_bots_are_gone(yard: Gatehouse) -> None:
+def test_a_waiting_task_without_mutexes_stays_in_its_queue_when_its_bots_are_gone(yard: AdmissionYard) -> None:
     yard.pool("lab", 1)
     yard.serve("lab", bot="lab1")
     task = yard.put(pool="lab")
@@ -373,7 +373,7 @@ def test_a_waiting_task_without_mutexes_stays_in_its_queue_when_its_bots_are_gon
     assert yard.waiting([task]) == [task]
 
 
-def test_what_the_server_runs_itself_needs_no_bot(yard: Gatehouse) -> None:
+def test_what_the_server_runs_itself_needs_no_bot(yard: AdmissionYard) -> None:
     yard.miss("b1")
     node = {"payload": {"noop": True}, "mutexes": [{"key": "k"}]}
     task = yard.submit({"tasks": {"t": {"task": node}}})["t"]
@@ -384,7 +384,7 @@ def test_what_the_server_runs_itself_needs_no_bot(yard: Gatehouse) -> None:
 # Time, and people.
 
 
-def test_a_start_in_the_future_is_let_in_when_it_has_come(yard: Gatehouse) -> None:
+def test_a_task_with_a_later_start_is_admitted_at_that_time(yard: AdmissionYard) -> None:
     task = yard.put("k", not_before="10m")
     begins = yard.task(task).life.not_before_ms
     assert begins is not None
@@ -397,7 +397,7 @@ def test_a_start_in_the_future_is_let_in_when_it_has_come(yard: Gatehouse) -> No
     assert (yard.waiting([task]), yard.hold(task)) == ([task], None)
 
 
-def test_nothing_of_a_canceled_graph_is_let_in_and_those_behind_it_are(yard: Gatehouse) -> None:
+def test_no_task_of_a_canceled_graph_is_admitted_and_those_behind_it_are(yard: AdmissionYard) -> None:
     canceled, behind = yard.put("k"), yard.put("k")
     yard.cancel_graph(canceled)
     passed = yard.schedule()
@@ -406,7 +406,7 @@ def test_nothing_of_a_canceled_graph_is_let_in_and_those_behind_it_are(yard: Gat
     assert yard.task(canceled).state is State.PENDING
 
 
-def test_a_canceled_task_frees_what_it_had_and_is_held_by_nothing(yard: Gatehouse) -> None:
+def test_a_canceled_task_frees_what_it_had_and_is_held_by_nothing(yard: AdmissionYard) -> None:
     first, second, third = tasks = yard.put_each("k", "k", "k")
     yard.schedule()
     yard.cancel(second)
@@ -419,7 +419,7 @@ def test_a_canceled_task_frees_what_it_had_and_is_held_by_nothing(yard: Gatehous
 # What is noted.
 
 
-def test_what_is_noted_of_every_held_task_is_its_reason_now(yard: Gatehouse) -> None:
+def test_the_stored_reason_of_every_held_task_is_the_current_one(yard: AdmissionYard) -> None:
     yard.pool("p", 1)
     yard.limit("licences", 1)
     yard.put_each("k", "k", "k/x")
@@ -435,7 +435,7 @@ def test_what_is_noted_of_every_held_task_is_its_reason_now(yard: Gatehouse) -> 
         yard.schedule()
 
 
-def test_who_is_in_the_way_is_noted_when_a_task_is_judged(yard: Gatehouse) -> None:
+def test_the_task_in_the_way_is_stored_when_a_task_is_judged(yard: AdmissionYard) -> None:
     holder, first = yard.put_each("k", "k/x")
     yard.schedule()
     second = yard.put("k/y")

@@ -19,7 +19,7 @@ def test_a_chain_runs_in_order_and_finishes_its_graph(yard: Grounds) -> None:
     assert yard.story(labels["b"]) == ["pending", "waiting", "running", "successful"]
 
 
-def test_a_result_told_twice_is_an_echo_and_another_word_is_refused(yard: Grounds) -> None:
+def test_a_repeated_result_is_an_echo_and_a_different_one_is_refused(yard: Grounds) -> None:
     labels = yard.submit(chain("a"))
     yard.hello("rack1")
     lease = yard.claim("rack1")[0]
@@ -32,7 +32,7 @@ def test_a_result_told_twice_is_an_echo_and_another_word_is_refused(yard: Ground
     assert yard.graph(labels.graph).events == events
 
 
-def test_a_failure_told_twice_costs_one_rerun(yard: Grounds) -> None:
+def test_a_repeated_failure_costs_one_rerun(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(reruns=1)))
     yard.hello("rack1")
     lease = yard.claim("rack1")[0]
@@ -140,7 +140,7 @@ def test_one_batch_may_tell_the_same_task_twice(yard: Grounds) -> None:
     assert yard.graph(labels.graph).state is GraphState.FINISHED
 
 
-def test_a_poll_locks_its_bot_before_its_tasks_as_whoever_begins_a_session_does(yard: Grounds) -> None:
+def test_a_poll_locks_its_bot_before_its_tasks_as_a_new_session_does(yard: Grounds) -> None:
     yard.submit(chain("a"))
     yard.hello("rack1")
     lease = yard.claim("rack1")[0]

@@ -27,7 +27,7 @@ def test_no_bot_is_ever_given_one(yard: Grounds) -> None:
     yard.serve_own()
 
 
-def test_whoever_waits_for_a_person_does_not_hide_those_behind_it(yard: Grounds) -> None:
+def test_an_approval_does_not_hide_the_tasks_behind_it(yard: Grounds) -> None:
     labels = yard.submit(graph(ask=node(payload={"approval": "ship it?"}, priority=1), a=noop()))
     assert [yard.do(lambda transaction: run_server_tasks(transaction, 1)) for _ in range(3)] == [1, 1, 0]
     assert yard.words(labels) == {"ask": "running", "a": "successful"}

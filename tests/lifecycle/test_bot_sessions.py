@@ -13,7 +13,7 @@ from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
 
 
-def test_a_bot_nobody_knows_has_to_say_hello_first(yard: Grounds) -> None:
+def test_an_unknown_bot_has_to_say_hello_first(yard: Grounds) -> None:
     refused = yard.poll("rack1")
     assert isinstance(refused, Refusal)
     assert refused.code is Code.NOT_FOUND
@@ -29,7 +29,7 @@ def test_a_restarted_bot_loses_at_once_what_its_last_session_ran(yard: Grounds) 
     assert yard.bot_events("rack1") == ["connected", "connected"]
 
 
-def test_whoever_speaks_for_a_session_that_was_replaced_is_refused(yard: Grounds) -> None:
+def test_requests_of_a_replaced_session_are_refused(yard: Grounds) -> None:
     labels = yard.submit(chain("a"))
     yard.hello("rack1")
     yard.hello("rack1", session="s2")
@@ -123,7 +123,7 @@ def test_a_twin_that_was_replaced_and_has_ended_everything_gives_it_back_by_its_
     assert isinstance(yard.poll("rack1", session="there/12"), PollOutcome)
 
 
-def test_each_of_two_twins_that_comes_back_ends_only_what_its_own_folder_ran(yard: Grounds) -> None:
+def test_each_of_two_bots_of_one_name_ends_only_what_its_own_folder_ran(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(), b=node()))
     yard.hello("rack1", session="here/1")
     yard.claim("rack1", session="here/1")

@@ -42,7 +42,7 @@ def ends(yard: Grounds, task: int) -> list[tuple[str | None, str | None]]:
         return [(one.signal, one.reason) for one in repo.attempts.of(task)]
 
 
-def test_what_a_bot_has_in_hand_is_told_from_what_it_runs(yard: Grounds) -> None:
+def test_attempts_that_have_not_begun_differ_from_running_ones(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(), b=node()))
     come(yard, "here/1")
     first, _ = taken(yard)
@@ -145,7 +145,7 @@ def test_what_a_lost_bot_had_begun_costs_a_retry_at_once(yard: Grounds) -> None:
     assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
 
 
-def test_what_a_bot_gives_back_is_free_and_told_twice_is_an_echo(yard: Grounds) -> None:
+def test_an_attempt_that_is_given_back_costs_nothing_and_a_repeat_is_an_echo(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(retries=0)))
     yard.hello("rack1")
     lease = yard.claim("rack1", begun=())[0]

@@ -16,7 +16,7 @@ from taskyard.lifecycle.admission import snapshot
 from taskyard.lifecycle.admission.scheduler import LOCK_MS, MEMORY_MS, Admission, Bounds, PassOutcome
 from taskyard.lifecycle.transaction import Transaction
 from tests.effort import tries
-from tests.lifecycle.gatehouse import Gatehouse, facts, gatehouse
+from tests.lifecycle.admission_yard import AdmissionYard, facts, gatehouse
 
 if TYPE_CHECKING:
     from taskyard.lifecycle.commands import Lease
@@ -27,7 +27,7 @@ SMALL = Bounds(page_max=1)
 
 
 @pytest.fixture
-def yard(database_url: str) -> Iterator[Gatehouse]:
+def yard(database_url: str) -> Iterator[AdmissionYard]:
     """A yard with one bot for everything."""
     with gatehouse(database_url) as one:
         one.serve("p", "q")
@@ -37,7 +37,7 @@ def yard(database_url: str) -> Iterator[Gatehouse]:
 class Hooked:
     """Transactions of one holder, with something that happens before or after one of them."""
 
-    def __init__(self, yard: Gatehouse, place: int, meanwhile: Callable[[], object], after: bool = False) -> None:
+    def __init__(self, yard: AdmissionYard, place: int, meanwhile: Callable[[], object], after: bool = False) -> None:
         self.count = 0
         self._yard = yard
         self._place = place
@@ -61,7 +61,7 @@ class Hooked:
 # The lock.
 
 
-def test_who_does_not_get_the_lock_returns_at_once_and_writes_nothing(yard: Gatehouse) -> None:
+def test_who_does_not_get_the_lock_returns_at_once_and_writes_nothing(yard: AdmissionYard) -> None:
     transactions = Hooked(yard, -1, lambda: None)
     loser, answers = transactions.admission(), []
     yard.put_each("a", "b")
@@ -70,12 +70,12 @@ def test_who_does_not_get_the_lock_returns_at_once_and_writes_nothing(yard: Gate
     assert (answers, transactions.count) == ([PassOutcome(ran=False)], 0)
 
 
-def test_every_taking_of_the_lock_has_a_number_of_its_own(yard: Gatehouse) -> None:
+def test_every_taking_of_the_lock_has_a_number_of_its_own(yard: AdmissionYard) -> None:
     other = yard.another("two")
     assert [one.schedule().epoch for one in (yard.admission, other, other, yard.admission)] == [1, 2, 3, 4]
 
 
-def test_a_call_that_hears_of_no_commit_carries_out_everything_again_and_lets_everybody_in(yard: Gatehouse) -> None:
+def test_a_call_that_learns_of_no_commit_repeats_everything_and_admits_all(yard: AdmissionYard) -> None:
     def twice(act: Callable[[Transaction], Answer], /) -> Answer:
         yard.do(act)
         return yard.do(act)
@@ -89,7 +89,7 @@ def test_a_call_that_hears_of_no_commit_carries_out_everything_again_and_lets_ev
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("place", range(6))
-def test_no_event_is_lost_whenever_the_loser_of_the_lock_comes(yard: Gatehouse, place: int, after: bool) -> None:
+def test_no_event_is_lost_whenever_the_loser_of_the_lock_comes(yard: AdmissionYard, place: int, after: bool) -> None:
     tasks = yard.put_each("a", "b", "c")
 
     def come() -> None:
@@ -99,11 +99,11 @@ def test_no_event_is_lost_whenever_the_loser_of_the_lock_comes(yard: Gatehouse, 
     hooked = Hooked(yard, place, come, after)
     hooked.admission().schedule()
     assert yard.waiting(tasks) == tasks
-    assert yard.stirs() == []
+    assert yard.dirty() == []
 
 
 @pytest.mark.parametrize("place", range(1, 4))
-def test_a_frozen_holder_is_replaced_and_what_it_writes_later_is_refused(yard: Gatehouse, place: int) -> None:
+def test_a_frozen_holder_is_replaced_and_what_it_writes_later_is_refused(yard: AdmissionYard, place: int) -> None:
     yard.pool("p", 2)
     tasks = [yard.put(pool="p") for _ in range(4)]
 
@@ -121,7 +121,7 @@ def test_a_frozen_holder_is_replaced_and_what_it_writes_later_is_refused(yard: G
     assert holder.schedule().ran
 
 
-def test_a_holder_that_was_replaced_changes_nothing_even_if_the_next_one_died(yard: Gatehouse) -> None:
+def test_a_holder_that_was_replaced_changes_nothing_even_if_the_next_one_died(yard: AdmissionYard) -> None:
     task = yard.put("a")
     take = lambda transaction: transaction.repo.admission.take_lock(2, "dead", transaction.now + LOCK_MS)  # noqa: E731
     frozen = Hooked(yard, 1, lambda: yard.do(take)).admission()
@@ -134,23 +134,23 @@ def test_a_holder_that_was_replaced_changes_nothing_even_if_the_next_one_died(ya
 
 
 @pytest.mark.parametrize("place", range(1, 4))
-def test_a_pass_that_fails_gives_the_lock_back_and_the_next_one_ends_its_work(yard: Gatehouse, place: int) -> None:
+def test_a_pass_that_fails_gives_the_lock_back_and_the_next_one_ends_its_work(yard: AdmissionYard, place: int) -> None:
     tasks = yard.put_each("a", "b", "c")
     failing = Hooked(yard, place, _fail).admission()
     with pytest.raises(OSError, match="no space"):
         failing.schedule()
     assert failing.schedule().admitted == 4 - place
-    assert (yard.waiting(tasks), yard.stirs()) == (tasks, [])
+    assert (yard.waiting(tasks), yard.dirty()) == (tasks, [])
 
 
 @pytest.mark.parametrize("place", range(1, 4))
-def test_what_was_written_before_an_answer_was_lost_is_not_done_twice(yard: Gatehouse, place: int) -> None:
+def test_what_was_written_before_an_answer_was_lost_is_not_done_twice(yard: AdmissionYard, place: int) -> None:
     tasks = yard.put_each("a", "b", "c")
     failing = Hooked(yard, place, _fail, after=True).admission()
     with pytest.raises(OSError, match="no space"):
         failing.schedule()
     assert failing.schedule().admitted == 3 - place
-    assert (yard.waiting(tasks), yard.stirs()) == (tasks, [])
+    assert (yard.waiting(tasks), yard.dirty()) == (tasks, [])
 
 
 # Bounds.
@@ -165,14 +165,14 @@ def test_a_call_stops_after_so_many_starts_and_the_next_goes_on(database_url: st
         assert yard.waiting(tasks) == tasks
 
 
-def test_a_call_that_lasts_too_long_commits_what_it_has_and_stops(yard: Gatehouse) -> None:
+def test_a_call_that_lasts_too_long_commits_what_it_has_and_stops(yard: AdmissionYard) -> None:
     tasks = yard.put_each("a", "b", "c")
     slow = Hooked(yard, 2, lambda: yard.later(2_000)).admission()
     assert (slow.schedule(), yard.waiting(tasks)) == (PassOutcome(True, 2, 0, 1, more=True), tasks[:2])
     assert (slow.schedule(), yard.waiting(tasks)) == (PassOutcome(True, 1, 0, 2), tasks)
 
 
-def test_what_one_call_left_over_is_done_by_whoever_comes_next(database_url: str) -> None:
+def test_the_next_call_does_what_one_call_left_over(database_url: str) -> None:
     with gatehouse(database_url, Bounds(starts_max=1, page_max=1)) as yard:
         yard.serve()
         tasks = yard.put_each("a", "b", "c", "a")
@@ -193,7 +193,7 @@ def test_what_ended_since_it_was_judged_is_left_alone(database_url: str) -> None
         assert yard.waiting([first, canceled, behind]) == [first, behind]
 
 
-def test_more_stirs_than_one_look_takes_up_are_all_taken_up(sqlite_url: str) -> None:
+def test_more_dirty_rows_than_one_look_reads_are_all_read(sqlite_url: str) -> None:
     with gatehouse(sqlite_url) as yard:
         yard.serve()
         yard.schedule()
@@ -221,7 +221,7 @@ def calls(admission: Admission) -> list[PassOutcome]:
 
 
 def test_a_call_that_is_over_amid_reading_or_thinking_is_taken_up_by_the_next(
-    yard: Gatehouse, monkeypatch: pytest.MonkeyPatch
+    yard: AdmissionYard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "READ_MAX", 2)
     tasks = yard.put_each("a", "b", "c", "a", "d")
@@ -229,21 +229,21 @@ def test_a_call_that_is_over_amid_reading_or_thinking_is_taken_up_by_the_next(
     assert sum(one.admitted for one in answers) == 4
     assert max(one.judged for one in answers) == 1
     assert sum(one.judged for one in answers) == 5
-    assert (yard.waiting(tasks), yard.stirs(), yard.reason(tasks[3])) == ([*tasks[:3], tasks[4]], [], Reason.MUTEX)
+    assert (yard.waiting(tasks), yard.dirty(), yard.reason(tasks[3])) == ([*tasks[:3], tasks[4]], [], Reason.MUTEX)
 
 
-def test_what_is_let_in_by_the_first_strides_is_written_before_the_last(yard: Gatehouse) -> None:
+def test_what_the_first_steps_admit_is_written_before_the_last_step(yard: AdmissionYard) -> None:
     tasks = yard.put_each(*"abcdef")
     steps = yard.another("steps", STEP)
     while not yard.waiting(tasks):
         assert steps.schedule().more
     assert yard.waiting(tasks) == tasks[:2]
-    assert len(yard.stirs()) >= len(tasks)  # they are dropped when all is done
+    assert len(yard.dirty()) >= len(tasks)  # they are dropped when all is done
     calls(steps)
-    assert (yard.waiting(tasks), yard.stirs()) == (tasks, [])
+    assert (yard.waiting(tasks), yard.dirty()) == (tasks, [])
 
 
-def test_who_is_amid_its_thoughts_between_two_calls_is_not_disturbed_until_its_lock_lapses(yard: Gatehouse) -> None:
+def test_a_server_between_two_calls_of_one_pass_keeps_the_lock_until_it_expires(yard: AdmissionYard) -> None:
     tasks = yard.put_each("a", "b", "c")
     steps, other = yard.another("steps", STEP), yard.another("other")
     assert steps.schedule().more
@@ -253,10 +253,12 @@ def test_who_is_amid_its_thoughts_between_two_calls_is_not_disturbed_until_its_l
     yard.later(1)
     assert other.schedule().admitted == 3
     assert sum(one.admitted for one in calls(steps)) == 0
-    assert (yard.waiting(tasks), yard.stirs()) == (tasks, [])
+    assert (yard.waiting(tasks), yard.dirty()) == (tasks, [])
 
 
-def test_what_changes_between_two_calls_of_one_pass_is_seen(yard: Gatehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_changes_between_two_calls_of_one_pass_is_seen(
+    yard: AdmissionYard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(snapshot, "READ_MAX", 1)
     first, second, third, fourth = tasks = yard.put_each("a", "a", "b", "b")
     yard.schedule()
@@ -273,7 +275,7 @@ def test_what_changes_between_two_calls_of_one_pass_is_seen(yard: Gatehouse, mon
 
 @pytest.mark.parametrize("bounds", [Bounds(pass_max_ms=10**9, judged_max=1), Bounds(pass_max_ms=10**9, page_max=1)])
 def test_the_lock_is_kept_through_long_thoughts(
-    yard: Gatehouse, bounds: Bounds, monkeypatch: pytest.MonkeyPatch
+    yard: AdmissionYard, bounds: Bounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "READ_MAX", 2)
     tasks = yard.put_each(*(f"k{number}" for number in range(40)))
@@ -310,7 +312,7 @@ def test_a_pass_after_one_release_thinks_about_few_however_many_are_pending(sqli
 # Memory.
 
 
-def test_what_another_server_did_meanwhile_is_seen(yard: Gatehouse) -> None:
+def test_what_another_server_did_meanwhile_is_seen(yard: AdmissionYard) -> None:
     first, second, third = yard.put_each("k", "k", "k")
     yard.schedule()
     other = yard.another("two")
@@ -322,7 +324,7 @@ def test_what_another_server_did_meanwhile_is_seen(yard: Gatehouse) -> None:
     assert yard.task(first).state is State.SUCCESSFUL
 
 
-def test_a_change_that_nobody_stirred_for_is_seen_in_the_end(yard: Gatehouse) -> None:
+def test_a_change_that_was_not_marked_as_dirty_is_seen_in_the_end(yard: AdmissionYard) -> None:
     first, second = yard.put_each("k", "k")
     yard.schedule()
     yard.finish(yard.run())
@@ -339,13 +341,13 @@ def test_a_change_that_nobody_stirred_for_is_seen_in_the_end(yard: Gatehouse) ->
 # Events or ticks: the same in the end.
 
 
-def test_passes_after_every_event_and_passes_at_ticks_come_to_the_same_end(yard: Gatehouse) -> None:
+def test_passes_after_every_event_and_passes_at_ticks_come_to_the_same_end(yard: AdmissionYard) -> None:
     ends = [_day(yard, "events", yard.schedule), _day(yard, "ticks", lambda: None)]
     assert ends[0] == ends[1]
     assert set(ends[0].values()) == {State.SUCCESSFUL, State.CANCELED}
 
 
-def _day(yard: Gatehouse, name: str, event: Callable[[], object]) -> dict[str, State]:
+def _day(yard: AdmissionYard, name: str, event: Callable[[], object]) -> dict[str, State]:
     """A few tasks contend for everything; `event` is called after each thing that happens, and ticks come too."""
     yard.serve(name)
     yard.pool(name, 3)
@@ -390,7 +392,7 @@ commands = st.one_of(
 class Story:
     """A yard in which commands are carried out as they come."""
 
-    def __init__(self, yard: Gatehouse) -> None:
+    def __init__(self, yard: AdmissionYard) -> None:
         self.yard = yard
         self.tasks: list[int] = []
         self.leases: dict[int, Lease] = {}
@@ -461,7 +463,7 @@ class Story:
 
     def check(self) -> None:
         assert self.yard.second_opinion().admitted == ()
-        assert self.yard.stirs() == []
+        assert self.yard.dirty() == []
         self.yard.compare_notes()
         self.yard.audit()
         with self.yard.store.read() as repo:
@@ -482,7 +484,7 @@ def test_a_pass_finds_what_a_fresh_look_would_find(sqlite_template: Path, told: 
             story.schedule(0)
 
 
-def _events(yard: Gatehouse, id: int) -> "list[EventRow]":
+def _events(yard: AdmissionYard, id: int) -> "list[EventRow]":
     with yard.store.read() as repo:
         return repo.events.of(id, 0, 100)
 

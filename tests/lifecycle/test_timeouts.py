@@ -78,7 +78,7 @@ def test_after_an_outage_a_bot_has_one_full_lease_to_come_back(yard: Grounds) ->
     assert yard.words(labels) == {"a": "running", "b": "waiting"}
 
 
-def test_whoever_hears_the_clock_first_after_an_outage_spares_everybody(yard: Grounds) -> None:
+def test_the_first_sweep_after_an_outage_ends_no_lease(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(retries=0), b=node(retries=0)))
     yard.hello("rack1")
     yard.sweep()
@@ -92,7 +92,7 @@ def test_whoever_hears_the_clock_first_after_an_outage_spares_everybody(yard: Gr
     assert yard.words(labels) == {"a": "error", "b": "error"}
 
 
-def test_nobody_is_missing_to_whoever_looks_first_after_an_outage(yard: Grounds) -> None:
+def test_the_first_look_after_an_outage_marks_no_bot_as_missing(yard: Grounds) -> None:
     yard.sweep()
     yard.wait(MISSING_WITHIN_MS)
     yard.hello("rack1")
@@ -284,7 +284,7 @@ def test_a_task_on_its_next_slice_is_served_by_another_bot(yard: Grounds) -> Non
     assert yard.verdict(labels) == "finished"
 
 
-def test_a_retry_that_nobody_takes_tells_of_the_loss_not_of_the_waiting(yard: Grounds) -> None:
+def test_a_retry_without_a_bot_ends_with_the_loss_as_its_reason(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(expires="60s")))
     yard.hello("rack1")
     yard.sweep()
@@ -433,7 +433,7 @@ def test_only_a_live_bot_is_capacity(yard: Grounds) -> None:
     assert chosen() == 1
 
 
-def test_nobody_is_missing_because_the_service_was_away(yard: Grounds) -> None:
+def test_no_bot_is_missing_because_the_service_was_down(yard: Grounds) -> None:
     yard.sweep()
     yard.wait(MISSING_WITHIN_MS)
     yard.hello("rack1")

@@ -28,7 +28,7 @@ def test_a_lease_that_is_over_but_not_yet_noticed_can_still_be_renewed(yard: Gro
     assert yard.words(labels) == {"a": "running"}
 
 
-def test_a_renewal_that_its_own_result_has_overtaken_is_welcome(yard: Grounds) -> None:
+def test_a_renewal_after_its_own_result_is_an_echo(yard: Grounds) -> None:
     labels = yard.submit(chain("a"))
     yard.hello("rack1")
     lease = yard.claim("rack1")[0]
@@ -48,7 +48,7 @@ def test_a_renewal_of_an_older_attempt_is_refused(yard: Grounds) -> None:
     assert yard.task(labels["a"]).life.attempt == 2
 
 
-def test_a_bot_hears_that_its_task_should_stop(yard: Grounds) -> None:
+def test_a_renewal_tells_a_bot_to_stop_its_task(yard: Grounds) -> None:
     labels = yard.submit(chain("a"))
     yard.hello("rack1")
     lease = yard.claim("rack1")[0]

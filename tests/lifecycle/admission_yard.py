@@ -25,7 +25,7 @@ from tests.lifecycle.recount import recount
 from tests.lifecycle.yard import Yard
 
 
-class Gatehouse(Yard):
+class AdmissionYard(Yard):
     """A yard at whose gate tasks are let in."""
 
     def __init__(self, url: str, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - it is frozen
@@ -133,7 +133,7 @@ class Gatehouse(Yard):
             lock = repo.admission.read_lock()
         return None if lock is None else lock.holder
 
-    def stirs(self) -> list[int | None]:
+    def dirty(self) -> list[int | None]:
         with self.store.read() as repo:
             return [task for _, task in repo.admission.dirty(0, 100_000)]
 
@@ -178,8 +178,8 @@ class Gatehouse(Yard):
 
 
 @contextmanager
-def gatehouse(url: str, bounds: Bounds = Bounds()) -> Iterator[Gatehouse]:  # noqa: B008 - it is frozen
-    yard = Gatehouse(url, bounds)
+def gatehouse(url: str, bounds: Bounds = Bounds()) -> Iterator[AdmissionYard]:  # noqa: B008 - it is frozen
+    yard = AdmissionYard(url, bounds)
     try:
         yield yard
         yard.audit()

@@ -59,28 +59,28 @@ def test_a_task_that_was_canceled_while_its_graph_was_loaded_does_not_begin(yard
     yard.do(lambda transaction: transaction.repo.graphs.delete_page(loading.graph, 9))
 
 
-def test_a_graph_that_moves_again_before_its_task_heard_goes_on(yard: Grounds) -> None:
+def test_a_graph_that_is_active_again_before_its_task_knows_goes_on(yard: Grounds) -> None:
     labels, inner = begun(yard)
     yard.run("b1", inner)
     (note,) = yard.notes()
     assert (note.kind, note.graph) == (SETTLED, inner.graph)
     assert (yard.verdict(inner), yard.words(labels)["outer"]) == ("running", "running")
     inner |= extended(yard, inner.graph, graph(b=node("a")))
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.words(labels)["outer"] == "running"
     yard.run("b1", inner)
-    yard.keep_promises()
+    yard.run_continuations()
     assert (yard.verdict(inner), yard.words(labels)) == ("finished", {"outer": "successful", "after": "waiting"})
 
 
-def test_a_rerun_inside_before_its_task_heard_of_the_failure_mends_it(yard: Grounds) -> None:
+def test_a_rerun_inside_before_its_task_knows_of_the_failure_mends_it(yard: Grounds) -> None:
     labels, inner = begun(yard)
     yard.run("b1", inner, "a")
     assert yard.graph(inner.graph).state is GraphState.BLOCKED
     yard.rerun(inner["a"])
-    yard.keep_promises()
+    yard.run_continuations()
     yard.run("b1", inner)
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.states(labels)["outer"] is State.SUCCESSFUL
 
 
@@ -88,7 +88,7 @@ def test_a_cancel_that_comes_after_the_rest_of_the_graph_still_wins(yard: Ground
     labels, inner = begun(yard)
     yard.run("b1", inner)
     yard.cancel(labels["outer"])
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.why(labels["outer"]) == (State.CANCELED, Reason.ASKED)
     assert yard.words(labels)["after"] == "blocked"
     assert yard.graph(inner.graph).state is GraphState.CANCELED
@@ -98,9 +98,9 @@ def test_a_running_task_inside_is_stopped_and_its_word_ends_all_of_it(yard: Grou
     labels, inner = begun(yard)
     lease = yard.start("b1", inner)["a"]
     yard.cancel(graph=labels.graph)
-    yard.keep_promises()
+    yard.run_continuations()
     assert (yard.words(labels)["outer"], yard.words(inner)) == ("stopping", {"a": "stopping"})
     yard.end("b1", lease, Signal.FAIL)
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.words(labels) == {"outer": "canceled", "after": "canceled"}
     assert (yard.verdict(labels), yard.verdict(inner)) == ("canceled", "canceled")

@@ -72,7 +72,7 @@ def test_a_handled_failure_with_nothing_behind_it_finishes(yard: Grounds) -> Non
     assert yard.story(labels.graph) == ["running", "finished"]
 
 
-def test_a_handler_that_fails_itself_has_still_dealt_with_its_failure(yard: Grounds) -> None:
+def test_a_handler_that_fails_itself_has_still_handled_the_failure(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(), page=node(failure=["a"])))
     yard.hello("rack1")
     yard.run("rack1", labels, "a")
@@ -81,7 +81,7 @@ def test_a_handler_that_fails_itself_has_still_dealt_with_its_failure(yard: Grou
     assert yard.verdict(labels) == "blocked"
 
 
-def test_a_handler_that_is_canceled_before_it_ran_has_dealt_with_nothing(yard: Grounds) -> None:
+def test_a_handler_that_is_canceled_before_it_ran_has_handled_nothing(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(), page=node(failure=["a"])))
     yard.hello("rack1")
     yard.run("rack1", labels, "a")
@@ -114,7 +114,7 @@ def test_the_policy_says_what_becomes_of_a_task_whose_prerequisite_failed(
     assert yard.words(labels) == {"a": "waiting", "b": "failed" if policy == "fail" else "unscheduled"}
 
 
-def test_an_extension_on_a_failed_task_is_born_blocked_and_its_handler_runs(yard: Grounds) -> None:
+def test_an_extension_of_a_failed_task_begins_blocked_and_its_handler_runs(yard: Grounds) -> None:
     document = graph(a=node())
     labels = yard.submit(document)
     yard.hello("rack1")
@@ -134,31 +134,31 @@ def test_an_extension_on_a_failed_task_is_born_blocked_and_its_handler_runs(yard
     assert yard.words(ids) == {"a": "failed", "b": "blocked", "page": "successful"}
 
 
-def test_a_star_is_told_of_a_success_page_by_page(yard: Grounds) -> None:
+def test_a_success_is_propagated_to_many_dependents_page_by_page(yard: Grounds) -> None:
     labels = yard.submit(star())
     yard.hello("rack1")
     yard.run("rack1", labels)
     assert yard.census(labels) == {"successful": 1, "unscheduled": MANY}
     assert yard.verdict(labels) == "running"
     assert yard.graph(labels.graph).tally.active == 1  # the note
-    assert yard.keep_promises() == 3
+    assert yard.run_continuations() == 3
     assert yard.census(labels) == {"successful": 1, "waiting": MANY}
 
 
-def test_a_star_is_told_of_a_failure_and_of_its_mend(yard: Grounds) -> None:
+def test_a_failure_and_its_mend_are_propagated_to_many_dependents(yard: Grounds) -> None:
     labels = yard.submit(star())
     yard.hello("rack1")
     yard.run("rack1", labels, "hub")
     assert yard.verdict(labels) == "running"  # somebody among the untold may still deal with it
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"blocked": MANY, "failed": 1}
     assert yard.verdict(labels) == "blocked"
     yard.rerun(labels["hub"])
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"unscheduled": MANY, "waiting": 1}
 
 
-def test_a_mend_while_a_note_is_open_is_told_after_it(yard: Grounds) -> None:
+def test_a_mend_is_propagated_after_an_open_continuation(yard: Grounds) -> None:
     labels = yard.submit(star())
     yard.hello("rack1")
     yard.run("rack1", labels, "hub")
@@ -171,11 +171,11 @@ def test_a_mend_while_a_note_is_open_is_told_after_it(yard: Grounds) -> None:
         ("failed", "unscheduled"),
         ("running", "successful"),
     ]
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"successful": 1, "waiting": MANY}
 
 
-def test_a_later_note_of_a_task_waits_for_the_earlier_one(yard: Grounds) -> None:
+def test_a_later_continuation_of_a_task_waits_for_the_earlier_one(yard: Grounds) -> None:
     labels = yard.submit(star())
     yard.hello("rack1")
     yard.run("rack1", labels, "hub")
@@ -188,7 +188,7 @@ def test_a_later_note_of_a_task_waits_for_the_earlier_one(yard: Grounds) -> None
     assert yard.notes() == []
 
 
-def test_a_dependent_that_is_rerun_while_a_note_is_open_hears_everything_once(yard: Grounds) -> None:
+def test_a_dependent_that_is_rerun_while_a_continuation_is_open_learns_everything_once(yard: Grounds) -> None:
     labels = yard.submit(star())
     yard.hello("rack1")
     ends = sorted(rays(labels).values())
@@ -200,12 +200,12 @@ def test_a_dependent_that_is_rerun_while_a_note_is_open_hears_everything_once(ya
         assert yard.rerun(id) == Done(id, yard.task(id).state)
     assert yard.task(ends[0]).state == "blocked"  # it asks, and the page that tells has passed
     assert yard.task(ends[-1]).state == "unscheduled"  # it will hear
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"blocked": MANY, "failed": 1}
     yard.rerun(labels["hub"])
-    yard.keep_promises()
+    yard.run_continuations()
     yard.run("rack1", labels)
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"successful": 1, "waiting": MANY}
 
 
@@ -217,11 +217,11 @@ def test_the_last_of_many_handlers_still_counts(yard: Grounds) -> None:
     yard.hello("rack1")
     leases = {**yard.start("rack1", {"hub": labels["hub"], "other": other["hub"]})}
     yard.fail("rack1", leases["other"])
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(other) == {"blocked": MANY - 1, "failed": 1, "waiting": 1}
     assert yard.task(other["hub"]).handlers.open == 1
     yard.fail("rack1", leases["hub"])
-    yard.keep_promises()
+    yard.run_continuations()
     assert [yard.graph(one.graph).tally.unhandled for one in (labels, other)] == [1, 0]
     yard.run("rack1", other)
     assert yard.task(other["hub"]).handlers.ran == 1
@@ -234,7 +234,7 @@ def test_many_handlers_of_one_failure_are_all_counted(yard: Grounds) -> None:
     yard.take_up(yard.notes()[0])
     ran = yard.run("rack1", labels)  # some of those that know already
     assert len(ran) == 256
-    yard.keep_promises()
+    yard.run_continuations()
     handlers = yard.task(labels["hub"]).handlers
     assert (handlers.ran, handlers.open) == (256, MANY - 256)
 
@@ -247,6 +247,6 @@ def test_a_long_skip_cascade_goes_on_in_one_transaction(yard: Grounds) -> None:
     labels = yard.submit(document)
     yard.hello("rack1")
     yard.run("rack1", labels)
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"skipped": PROPAGATED_MAX + 500, "successful": 1}
     assert yard.verdict(labels) == "finished"

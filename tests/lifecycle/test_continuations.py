@@ -63,11 +63,11 @@ def test_a_large_graph_is_opened_and_its_roots_are_released_page_by_page(yard: G
     begun(yard, one, 2)
     assert yard.do(lambda transaction: open_graph(transaction, one)) == Submitted(one.new_tasks.graph_id)
     assert yard.census(one.new_tasks.ids) == {"unscheduled": 1_400}
-    assert yard.keep_promises() == 3
+    assert yard.run_continuations() == 3
     assert yard.census(one.new_tasks.ids) == {"waiting": 1_400}
 
 
-def test_a_note_that_is_gone_is_nothing_to_take_up(yard: Grounds) -> None:
+def test_a_continuation_that_is_gone_cannot_be_run(yard: Grounds) -> None:
     labels = yard.submit(star(1_200))
     yard.hello("rack1")
     yard.run("rack1", labels)
@@ -88,7 +88,7 @@ def test_a_graph_whose_loading_never_ended_is_dropped_in_pages(yard: Grounds) ->
     assert yard.do(lambda transaction: add_page(transaction, one.new_tasks.graph_id, "me", rows)) is False
     begun(yard, one)
     yard.do(lambda transaction: open_graph(transaction, one))
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(one.new_tasks.ids) == {"pending": 1, "unscheduled": 24}
 
 
@@ -112,7 +112,7 @@ def test_a_large_extension_is_hidden_until_it_is_opened_and_then_shown(yard: Gro
     assert yard.verdict(labels) == "running"
     assert yard.census(one.new_tasks.ids) == {"successful": 1, "unscheduled": 2}
     yard.do(lambda transaction: open_extension(transaction, one))
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(one.new_tasks.ids) == {"successful": 1, "waiting": 2}
 
 
@@ -139,7 +139,7 @@ def test_an_extension_that_was_never_opened_is_dropped_and_its_graph_can_finish(
     assert dropped(yard, yard.now) == 1
     refused = yard.do(lambda transaction: open_extension(transaction, one))
     assert isinstance(refused, Refusal)
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.task(labels["a"]).handlers.open == 0
     assert yard.verdict(labels) == "blocked"
     load(yard, extension(yard, labels, whole, "page", "c"))
@@ -153,6 +153,6 @@ def test_what_was_loaded_while_its_graph_was_canceled_is_canceled_with_it(yard: 
     yard.cancel(graph=labels.graph)
     assert yard.census(one.new_tasks.ids) == {"canceled": 1, "unscheduled": 2}
     yard.do(lambda transaction: open_extension(transaction, one))
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(one.new_tasks.ids) == {"canceled": 3}
     assert yard.graph(labels.graph).tally.active == 0

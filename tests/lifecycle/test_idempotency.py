@@ -48,7 +48,7 @@ def test_a_key_twice_in_one_batch_is_a_repeat(yard: Grounds) -> None:
     assert yard.words(labels) == {"a": "waiting", "b": "canceled"}
 
 
-def test_whoever_gives_no_key_is_carried_out_each_time(yard: Grounds) -> None:
+def test_a_command_without_a_key_is_carried_out_each_time(yard: Grounds) -> None:
     labels = yard.submit(chain("a"))
     wish = Cancel(labels["a"])
     assert canceled(yard, wish, wish) == [

@@ -44,7 +44,7 @@ def test_a_subtree_that_is_too_large_to_look_at_is_found_outside_and_canceled_pa
     assert yard.ask(wish) == NeedsSearch()
     assert yard.census(labels) == {"unscheduled": 44, "waiting": 1}
     assert in_short(yard.wish(wish)) == BulkOutcome(labels["t0"], 0, promised=True)
-    yard.keep_promises()
+    yard.run_continuations()
     assert tallied.most(LOOKS) == LOOKED + 1
     assert yard.census(labels) == {"canceled": 45}
     assert in_short(yard.wish(wish)) == BulkOutcome(labels["t0"], 0, promised=True)  # as it was answered first
@@ -56,7 +56,7 @@ def test_a_part_that_is_too_large_to_look_at_is_canceled_page_by_page(yard: Grou
     wish = Cancel(graph=labels.graph, tasks=(labels["t1"], labels["t40"]))
     assert yard.ask(wish) == NeedsSearch()
     assert yard.wish(wish) == BulkOutcome(labels.graph, 0, promised=True, total=44)
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census(labels) == {"canceled": 44, "waiting": 1}
 
 
@@ -64,10 +64,10 @@ def test_what_is_found_is_moved_in_pages(yard: Grounds, tallied: Tallied) -> Non
     labels = yard.submit(chain(*many()))
     tallied.most(MOVES)
     yard.cancel(labels["t0"], subtree=True)
-    yard.keep_promises()
+    yard.run_continuations()
     assert tallied.most(MOVES) == PAGE
     assert in_short(yard.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
-    yard.keep_promises()
+    yard.run_continuations()
     assert tallied.most({"move_tasks"}) <= PAGE + 1  # the last one of a page blocks the first of the next
     assert yard.census(labels) == {"unscheduled": 44, "waiting": 1}
 
@@ -100,7 +100,7 @@ def test_a_graph_is_canceled_by_windows_however_few_of_its_tasks_are_left(yard: 
     tallied.most(LOOKS)
     assert yard.cancel(graph=labels.graph) == BulkOutcome(labels.graph, 0, promised=True)
     assert yard.verdict(labels) == "canceling"
-    assert yard.keep_promises() == 3
+    assert yard.run_continuations() == 3
     assert yard.verdict(labels) == "canceled"
     assert tallied.most(LOOKS) == LOOKED + 1
     assert yard.census(labels) == {"canceled": 45}
@@ -127,7 +127,7 @@ def test_what_was_found_is_not_believed_once_the_graph_was_extended(yard: Ground
     new = extended(yard, labels, "new", "t44")
     assert yard.ask(wish, found) == NeedsSearch()
     assert in_short(yard.cancel(labels["t0"], subtree=True)) == BulkOutcome(labels["t0"], 0, promised=True)
-    yard.keep_promises()
+    yard.run_continuations()
     assert yard.census({**labels, "new": new}) == {"canceled": 46}
 
 
