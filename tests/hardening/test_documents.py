@@ -36,7 +36,7 @@ def is_refused(answer: Answer, status: int = 400) -> bool:
 def either_server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     """One server for each of the two databases."""
     if request.param == "sqlite":
-        yield request.getfixturevalue("yard")
+        yield request.getfixturevalue("server")
         return
     postgres = request.getfixturevalue("postgres")
     url = postgres.fresh()

@@ -48,7 +48,7 @@ def test_a_request_for_too_many_tasks_is_refused_before_it_is_expanded(server: R
     ):
         answer = server.ask(method, f"/api/v1{path}", large)
         assert (answer.status, answer.paths) == (400, ["tasks"]), path
-        assert "asks for 4000000 tasks; 5 is the most in one request" in answer.json["detail"]
+        assert "has 4000000 tasks; the limit per request is 5" in answer.json["detail"]
     assert server.ask("POST", f"/api/v1/graphs/{made.id}/tasks", graph(b=matrix(5))).status == 200
 
 
@@ -58,7 +58,7 @@ def test_a_graph_in_the_payload_of_a_slice_and_one_in_a_single_request_are_count
     for path, document in (("/graphs", sliced), ("/requests", {"task": {"payload": {"graph": large}}})):
         answer = server.ask("POST", f"/api/v1{path}", document)
         assert (answer.status, answer.paths) == (400, ["tasks"]), path
-        assert "asks for 4000001 tasks" in answer.json["detail"]
+        assert "has 4000001 tasks" in answer.json["detail"]
 
 
 def test_a_document_whose_text_is_faulty_is_not_expanded_to_find_more_faults(server: RunningServer) -> None:
@@ -69,4 +69,4 @@ def test_a_document_whose_text_is_faulty_is_not_expanded_to_find_more_faults(ser
         told = [fault["message"] for fault in answer.json["faults"]]
         assert (answer.status, len(told)) == (400, 2), told
         assert "is there twice" in told[0]
-        assert "asks for 4000000 tasks; 5 is the most in one request" in told[1]
+        assert "has 4000000 tasks; the limit per request is 5" in told[1]

@@ -99,6 +99,6 @@ def test_one_token_follows_at_most_half_of_the_outputs_that_can_be(server: Runni
         soon(lambda: server.http.app.context.followers.total() == 2)
         refusal = server.ask("GET", path, token=greedy)
         assert (refusal.status, refusal.headers["retry-after"]) == (429, "1")
-        assert "2 outputs are followed with this token already" in refusal.json["detail"]
+        assert "2 outputs are already being followed with this token" in refusal.json["detail"]
         others = [streams.enter_context(followed(server, path, other)) for _ in range(2)]
         assert [one.status for one in (*mine, *others)] == [200] * 4
