@@ -166,8 +166,8 @@ SELECT t.id, t.state, t.join_rule, t.not_before_ms, d.label, a.claimed_ms
    AND NOT EXISTS (SELECT 1 FROM task_reuse u WHERE u.task_id = t.id)
  ORDER BY t.id LIMIT :count;
 
--- select_last_ended(graph_id: int, states: texts): the task of a graph that reached one of some states last.
-SELECT id FROM task WHERE graph_id = :graph_id AND loading = 0 AND state IN (:states) ORDER BY moved_ms DESC, id LIMIT 1;
+-- select_last_ended(graph_id: int, states: texts): the task of a graph that reached one of some states last; of several in one millisecond, the one with the highest id.
+SELECT id FROM task WHERE graph_id = :graph_id AND loading = 0 AND state IN (:states) ORDER BY moved_ms DESC, id DESC LIMIT 1;
 
 -- select_ended_prerequisites(dependent_id: int, states: texts, count: int): the prerequisites of a task in some states, and since when, latest first.
 SELECT e.prerequisite_id, e.on_end, t.state, t.moved_ms FROM edge e JOIN task t ON t.id = e.prerequisite_id
