@@ -34,7 +34,7 @@ from taskyard.core.states import ARROWS, Outcome, Signal, State, effects, step
 from taskyard.engine import validate, writer
 from taskyard.engine.engine import Engine
 from taskyard.engine.submit import UNSUPPORTED_FIELDS, UNSUPPORTED_KINDS
-from taskyard.server import auth, bot_api, connections, errors, requests, responses, serve, settings, tokens
+from taskyard.server import auth, bot_api, connections, context, errors, requests, responses, serve, settings, tokens
 from taskyard.server.metrics import ServerMetrics
 from taskyard.server.routes import access, health, output
 from taskyard.server.routes import audit as audit_routes
@@ -207,7 +207,7 @@ def limits() -> str:
 #: Where limits stand, by what they bound.
 LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
     "Documents": (documents, yaml_reader, graph_errors, graph_limits),
-    "Requests of people": (settings, serve, connections, requests, responses, errors, output, health),
+    "Requests of people": (settings, serve, connections, context, requests, responses, errors, output, health),
     "What people are shown": (
         api, graphs, tasks, bots, history, explain, explain_graph, dry_run, limit_views, deadlock,
     ),
