@@ -73,7 +73,7 @@ def test_hints_alone_and_sweeps_alone_reach_the_same_end(database_url: str, even
     }
 
 
-def test_what_has_a_mutex_is_let_in_as_soon_as_it_is_free(rig: Rig) -> None:
+def test_a_task_is_admitted_as_soon_as_its_mutex_is_free(rig: Rig) -> None:
     rig.hello()
     labels = rig.submit(graph(a=task(mutexes=[{"key": "k"}]), b=task(mutexes=[{"key": "k"}])))
     rig.settle()
@@ -83,7 +83,7 @@ def test_what_has_a_mutex_is_let_in_as_soon_as_it_is_free(rig: Rig) -> None:
     assert rig.states(labels)["b"] is State.WAITING
 
 
-def test_a_start_that_was_put_off_comes_at_its_moment_and_not_at_the_next_sweep(rig: Rig) -> None:
+def test_a_delayed_start_happens_at_its_moment_and_not_at_the_next_sweep(rig: Rig) -> None:
     rig.settle()
     labels = rig.submit(graph(a=task(not_before="1s")))
     assert rig.settle() == 0
@@ -111,7 +111,7 @@ def test_a_key_that_is_staked_by_age_is_noticed_without_a_sweep(database_url: st
         assert reason() is Reason.MUTEX
 
 
-def test_one_who_polls_and_works_gives_the_ticker_nothing_to_do(rig: Rig) -> None:
+def test_a_busy_bot_gives_the_background_thread_nothing_to_do(rig: Rig) -> None:
     rig.hello()
     rig.settle()
     rig.submit(graph(a=task(), b=task("a")))
@@ -120,9 +120,7 @@ def test_one_who_polls_and_works_gives_the_ticker_nothing_to_do(rig: Rig) -> Non
     assert rig.settle() == 0
 
 
-def test_a_promise_that_cannot_be_kept_is_parked_and_the_others_are_kept(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_continuation_that_fails_is_deferred_and_the_others_run(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.hello()
     labels = rig.submit(graph(root=task(), **{f"n{number}": noop("root") for number in range(STAR)}))
     nobody = (PROPAGATE, labels.graph, 7, str(State.RUNNING), str(State.SUCCESSFUL), "", "")
@@ -146,7 +144,7 @@ def test_a_graph_that_is_canceled_in_pages_ends_by_itself(rig: Rig) -> None:
     assert rig.graph(labels.graph).state is GraphState.CANCELED
 
 
-def test_old_answers_are_forgotten_but_not_what_a_key_has_made(rig: Rig) -> None:
+def test_old_answers_are_deleted_but_not_the_graphs_of_their_keys(rig: Rig) -> None:
     made = rig.submit(graph(a=task()), key="mine")
     wish = Cancel(graph=made.graph, actor="ann", key="end it")
     first = rig.engine.cancel(wish)
@@ -160,9 +158,7 @@ def test_old_answers_are_forgotten_but_not_what_a_key_has_made(rig: Rig) -> None
     assert rig.submit(graph(a=task()), key="mine").graph == made.graph
 
 
-def test_a_flood_of_old_answers_is_forgotten_in_pages_and_over_several_sweeps(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_old_answers_are_deleted_in_pages_over_several_sweeps(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "ROWS_MAX", 10)
     monkeypatch.setattr(background, "PAGES_MAX", 3)
     keys = [f"k{number:02}" for number in range(65)]
@@ -176,7 +172,7 @@ def test_a_flood_of_old_answers_is_forgotten_in_pages_and_over_several_sweeps(
         rig.clock.later(SWEEP_MS)
 
 
-def test_the_service_keeps_that_it_is_alive(rig: Rig) -> None:
+def test_the_server_stores_its_heartbeat(rig: Rig) -> None:
     rig.settle()
     began = rig.clock.now()
     rig.clock.later(SWEEP_MS)
@@ -195,7 +191,7 @@ def renew(rig: Rig, lease: Lease) -> object:
     return answer.renewals[0]
 
 
-def test_wherever_in_a_turn_the_database_returns_every_lease_is_spared(rig: Rig) -> None:
+def test_wherever_in_a_run_the_database_returns_every_lease_is_spared(rig: Rig) -> None:
     rig.hello()
     rig.settle()
     labels = rig.submit(graph(a=task(retries=0)))
@@ -210,7 +206,7 @@ def test_wherever_in_a_turn_the_database_returns_every_lease_is_spared(rig: Rig)
         assert isinstance(renew(rig, lease), Renewed)
 
 
-def test_one_that_is_frozen_between_its_beat_and_its_look_at_the_leases_loses_none(rig: Rig) -> None:
+def test_a_server_frozen_between_its_heartbeat_and_its_timeouts_loses_no_lease(rig: Rig) -> None:
     rig.hello()
     rig.settle()
     labels = rig.submit(graph(a=task(retries=0)))

@@ -26,7 +26,7 @@ def got(asked: Future[Any]) -> PollOutcome:
     return answer
 
 
-def test_a_poll_that_waits_gets_a_task_by_the_transaction_that_made_it_ready(rig: Rig) -> None:
+def test_a_parked_poll_gets_a_task_in_the_transaction_that_makes_it_ready(rig: Rig) -> None:
     rig.hello()
     asked = wait(rig)
     before = rig.engine.commits
@@ -37,7 +37,7 @@ def test_a_poll_that_waits_gets_a_task_by_the_transaction_that_made_it_ready(rig
     assert rig.states(labels) == {"a": State.RUNNING}
 
 
-def test_a_result_serves_whoever_waits_for_what_it_released(rig: Rig) -> None:
+def test_a_report_serves_parked_polls_with_the_tasks_that_it_releases(rig: Rig) -> None:
     rig.hello()
     rig.hello("b2")
     labels = rig.submit(graph(a=task(), b=task("a"), c=task("a")))
@@ -49,7 +49,7 @@ def test_a_result_serves_whoever_waits_for_what_it_released(rig: Rig) -> None:
     assert {own.task, other.task} == {labels["b"], labels["c"]}
 
 
-def test_what_is_little_is_shared_among_those_who_wait(rig: Rig) -> None:
+def test_few_tasks_are_shared_among_parked_polls(rig: Rig) -> None:
     for bot in ("b1", "b2", "b3"):
         rig.hello(bot)
     asked = [wait(rig, bot, want=64) for bot in ("b1", "b2", "b3")]
@@ -57,7 +57,7 @@ def test_what_is_little_is_shared_among_those_who_wait(rig: Rig) -> None:
     assert [len(got(one).leases) for one in asked] == [2, 2, 2]
 
 
-def test_nobody_waits_who_has_something_to_hear(rig: Rig) -> None:
+def test_a_poll_with_something_to_answer_is_not_parked(rig: Rig) -> None:
     rig.hello()
     rig.submit(graph(a=task()))
     (lease,) = rig.claim()
@@ -67,7 +67,7 @@ def test_nobody_waits_who_has_something_to_hear(rig: Rig) -> None:
     assert got(rig.engine.ask(Poll, ended)).leases == ()
 
 
-def test_what_the_server_runs_itself_wakes_nobody(rig: Rig) -> None:
+def test_server_tasks_serve_no_parked_poll(rig: Rig) -> None:
     rig.hello()
     asked = wait(rig)
     rig.submit(graph(a=noop()))
@@ -124,7 +124,7 @@ def test_a_late_copy_of_a_poll_that_was_answered_waits_for_nothing(rig: Rig) -> 
     assert rig.states(labels) == {"b": State.WAITING}
 
 
-def test_a_transaction_that_is_undone_serves_nobody_until_it_is_done(rig: Rig) -> None:
+def test_a_transaction_that_is_rolled_back_serves_no_poll(rig: Rig) -> None:
     rig.hello()
     asked = wait(rig)
     rig.store.before = [TransactionConflict("a race was lost")]
@@ -141,7 +141,7 @@ def test_a_session_that_was_replaced_is_answered_at_once_and_gets_nothing(rig: R
     assert rig.states(labels) == {"a": State.WAITING}
 
 
-def test_a_bot_that_says_what_it_is_now_asks_again_and_gets_what_fits_that(rig: Rig) -> None:
+def test_a_bot_whose_dimensions_change_polls_again_and_gets_what_fits_them(rig: Rig) -> None:
     rig.hello()
     asked = wait(rig)
     labels = rig.submit(graph(a=task(dimensions={"pool": "default", "gpu": "h100"})))
@@ -151,7 +151,7 @@ def test_a_bot_that_says_what_it_is_now_asks_again_and_gets_what_fits_that(rig: 
     assert [lease.task for lease in got(wait(rig, poll="w2")).leases] == [labels["a"]]
 
 
-def test_a_sweep_serves_those_who_wait_with_what_another_server_made_ready(rig: Rig) -> None:
+def test_a_sweep_serves_parked_polls_with_tasks_that_another_server_made_ready(rig: Rig) -> None:
     rig.hello()
     labels = rig.submit(graph(a=task()))
     (lease,) = rig.claim()
@@ -169,7 +169,7 @@ def test_a_sweep_serves_those_who_wait_with_what_another_server_made_ready(rig: 
 
 
 @pytest.mark.parametrize("waiting", [1, 3])
-def test_whoever_waits_is_answered_when_the_engine_stops(rig: Rig, waiting: int) -> None:
+def test_parked_polls_are_answered_when_the_engine_stops(rig: Rig, waiting: int) -> None:
     bots = [f"b{number}" for number in range(waiting)]
     for bot in bots:
         rig.hello(bot)
@@ -178,7 +178,7 @@ def test_whoever_waits_is_answered_when_the_engine_stops(rig: Rig, waiting: int)
     assert [got(one) for one in asked] == [EMPTY] * waiting
 
 
-def test_a_bot_that_waits_hears_at_once_what_a_person_wants_ended(rig: Rig) -> None:
+def test_a_parked_poll_is_answered_at_once_when_an_attempt_is_canceled(rig: Rig) -> None:
     rig.hello()
     labels = rig.submit(graph(a=task(), b=task()))
     rig.claim(2)
@@ -190,7 +190,7 @@ def test_a_bot_that_waits_hears_at_once_what_a_person_wants_ended(rig: Rig) -> N
         assert got(asked).stops == (Renewed(labels[label], 1, None, stop=True),)
 
 
-def test_a_poll_that_only_listens_gets_no_work_and_makes_way_for_one_that_wants_some(rig: Rig) -> None:
+def test_a_parked_poll_that_wants_no_tasks_makes_way_for_one_that_does(rig: Rig) -> None:
     rig.hello()
     listening = wait(rig, want=0)
     labels = rig.submit(graph(a=task()))
@@ -199,7 +199,7 @@ def test_a_poll_that_only_listens_gets_no_work_and_makes_way_for_one_that_wants_
     assert got(listening) == EMPTY
 
 
-def test_who_hears_of_an_end_is_given_nothing_by_the_same_transaction(rig: Rig) -> None:
+def test_a_poll_that_hears_of_a_cancel_gets_no_task_in_the_same_transaction(rig: Rig) -> None:
     """A poll is answered once: a lease beside the news of an end would be heard by nobody."""
     rig.hello()
     labels = rig.submit(graph(a=task()))

@@ -302,7 +302,7 @@ def test_nothing_is_released_before_all_is_taken_over_whichever_note_is_taken_up
 
 
 @pytest.mark.usefixtures("short_pages")
-def test_whichever_commit_nobody_heard_of_a_graph_is_run_again_once(rig: Rig) -> None:
+def test_a_graph_reruns_once_whichever_commit_reply_is_lost(rig: Rig) -> None:
     old = ladder(rig, 4)
     for number in range(7):
         rig.store.after = [*[None] * number, StoreUnavailable("the line was cut")]

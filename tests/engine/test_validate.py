@@ -1,4 +1,4 @@
-"""Whatever is wrong with a command is told at the door: every fault, by its path, and nothing is stored.
+"""Commands are validated before they are queued: every fault is listed with its path, and nothing is stored.
 
 Both databases are asked, since each has its own things that it cannot keep.
 """
@@ -294,7 +294,7 @@ def paths_of(answer: object) -> tuple[str, ...]:
 CASES = [*single_faults(), *odd_shapes(), *odd_dimensions()]
 
 
-def test_whatever_is_wrong_is_told_by_its_path_and_nothing_is_stored(yard: Yard) -> None:
+def test_every_fault_is_listed_with_its_path_and_nothing_is_stored(yard: Yard) -> None:
     before = yard.rig.engine.commits
     told = {name: paths_of(ask(yard)) for name, ask, _ in CASES}
     assert told == {name: paths for name, _, paths in CASES}
@@ -326,7 +326,7 @@ def test_a_bad_command_is_refused_at_once_and_its_neighbours_share_their_transac
     assert rig.engine.commits - before == 2  # the one that held them up, and theirs
 
 
-def test_an_event_loop_hears_the_same(yard: Yard) -> None:
+def test_the_async_engine_lists_the_same_faults(yard: Yard) -> None:
     async def ask() -> list[object]:
         face = AsyncEngine(yard.rig.engine)
         return [
@@ -345,7 +345,7 @@ def test_an_event_loop_hears_the_same(yard: Yard) -> None:
     assert paths == [["want"], ["bot"], ["session"], ["task"], ["task"], ["key"], ["graph_id"], ["task_id"]]
 
 
-def test_what_is_only_unusual_is_taken(yard: Yard) -> None:
+def test_unusual_but_valid_commands_are_accepted(yard: Yard) -> None:
     engine, lease = yard.rig.engine, yard.lease
     unusual = "Größe 7, 東京"
     dimensions = canonical({"id": unusual, "pool": ["a", "b"], "os": [f"v{number}" for number in range(100)]})
@@ -363,7 +363,7 @@ def test_what_is_only_unusual_is_taken(yard: Yard) -> None:
     assert engine.goodbye(Goodbye(unusual, unusual)) is None
 
 
-def test_a_poll_without_a_name_is_carried_out_once_though_nobody_heard_of_its_commit(rig: Rig) -> None:
+def test_a_poll_without_an_id_runs_once_when_the_reply_to_its_commit_is_lost(rig: Rig) -> None:
     rig.hello()
     labels = rig.submit(wide(2))
     rig.store.after = [StoreUnavailable("the line was cut")]
@@ -465,7 +465,7 @@ def test_any_command_is_answered(asked: Rig, choices: st.DataObject, name: str) 
 @settings(max_examples=tries(50), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(document=some(st.just(graph(z=task()))), graph_id=some(st.none()), key=some(NAMES), actor=some(NAMES))
 @example(document={"tasks": {"a": {"task": {"payload": {"command": [LONE]}}}}}, graph_id=None, key="k", actor="ann")
-def test_any_words_beside_any_document_are_answered(
+def test_any_arguments_beside_any_document_are_answered(
     asked: Rig, document: object, graph_id: Any, key: Any, actor: Any
 ) -> None:
     engine = asked.engine
@@ -500,7 +500,7 @@ def sent(command: Poll) -> dict[str, Any]:
     return said
 
 
-def test_a_message_that_cannot_be_decoded_is_told_all_its_faults() -> None:
+def test_all_faults_of_a_message_that_cannot_be_decoded_are_listed() -> None:
     report = {
         "task": "7",
         "attempt": 0,

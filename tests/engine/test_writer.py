@@ -17,7 +17,7 @@ from taskyard.store.queries import DuplicateKey, StoreUnavailable, TransactionCo
 from tests.engine.rig import SOON_S, Rig, graph, report, soon, task, wide
 
 
-def test_whoever_is_answered_finds_it_stored(rig: Rig) -> None:
+def test_an_answered_command_is_stored(rig: Rig) -> None:
     labels = rig.submit(graph(a=task()))
     rig.hello()
     seen: list[State] = []
@@ -39,7 +39,7 @@ def test_commands_that_arrive_together_share_a_transaction(rig: Rig) -> None:
     assert rig.engine.commits - before == 2  # the one that held them up, and theirs
 
 
-def test_what_is_too_much_for_one_transaction_is_shared_out(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_batch_is_split_into_several_transactions(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "TOUCHED_MAX", 10)
     rig.submit(wide(40))
     rig.hello()
@@ -139,7 +139,7 @@ def test_the_writer_goes_on_whatever_happens_to_it(file_rig: Rig, caplog: pytest
     assert [lease.task for lease in file_rig.claim()] == [labels["t0"]]
 
 
-def test_what_is_no_command_fails_before_the_writer_hears_of_it(file_rig: Rig) -> None:
+def test_a_value_that_is_no_command_fails_before_it_is_queued(file_rig: Rig) -> None:
     file_rig.hello()
     labels = file_rig.submit(wide(1))
     with pytest.raises(TypeError):
@@ -160,7 +160,7 @@ def test_text_that_postgresql_refuses_fails_alone(postgres_url: str) -> None:
             bad.result(SOON_S)
 
 
-def test_an_act_that_loses_races_is_tried_again(file_rig: Rig) -> None:
+def test_a_function_that_loses_races_is_retried(file_rig: Rig) -> None:
     tries = iter([TransactionConflict("one"), TransactionConflict("two"), StoreUnavailable("three"), None])
 
     def act(_: Transaction) -> str:
@@ -187,21 +187,21 @@ def test_commands_that_lose_every_race_together_are_tried_alone(rig: Rig) -> Non
     assert len(rig.claim(want=2)) == 2
 
 
-def test_who_loses_every_race_hears_that_it_should_ask_again(file_rig: Rig) -> None:
+def test_a_command_that_loses_every_race_is_unavailable(file_rig: Rig) -> None:
     file_rig.store.before = [TransactionConflict("a deadlock")] * (2 * RETRIES_MAX + 2)
     with pytest.raises(Unavailable):
         file_rig.hello()
     file_rig.hello()
 
 
-def test_a_database_that_is_gone_for_a_while_is_waited_for(rig: Rig) -> None:
+def test_a_short_outage_of_the_database_is_waited_for(rig: Rig) -> None:
     rig.hello()
     rig.store.before = [StoreUnavailable("it restarts")] * 5
     labels = rig.submit(graph(a=task()))
     assert rig.states(labels) == {"a": State.WAITING}
 
 
-def test_a_database_that_stays_away_makes_callers_ask_again(file_rig: Rig) -> None:
+def test_a_long_outage_of_the_database_is_unavailable(file_rig: Rig) -> None:
     began = file_rig.clock.now()
     file_rig.store.before = [StoreUnavailable("the disk is full")] * 1_000
     with pytest.raises(Unavailable):
@@ -212,7 +212,7 @@ def test_a_database_that_stays_away_makes_callers_ask_again(file_rig: Rig) -> No
     assert file_rig.claim() == ()
 
 
-def test_after_a_commit_that_nobody_heard_of_everybody_is_answered_as_if_they_had(rig: Rig) -> None:
+def test_after_a_commit_whose_reply_was_lost_every_command_is_answered(rig: Rig) -> None:
     cut = StoreUnavailable("the line was cut")
     rig.store.after = [cut]
     labels = rig.submit(wide(1))
@@ -230,7 +230,7 @@ def test_after_a_commit_that_nobody_heard_of_everybody_is_answered_as_if_they_ha
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_whatever_goes_wrong_around_a_commit_the_answers_are_right(rig: Rig, side: str) -> None:
+def test_answers_are_right_after_every_failure_around_a_commit(rig: Rig, side: str) -> None:
     rig.hello()
     arm(f"batch.{side}:raise@1")
     try:
@@ -246,7 +246,7 @@ def test_whatever_goes_wrong_around_a_commit_the_answers_are_right(rig: Rig, sid
     assert done == Done(lease.task, State.SUCCESSFUL, echo=side == "after")
 
 
-def test_too_much_is_refused_at_the_door(file_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_refuses_commands(file_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "QUEUE_MAX", 10)
     with file_rig.held_up():
         accepted = [file_rig.engine.writer_thread.put(Goodbye("nobody", "s1")) for _ in range(10)]
@@ -256,7 +256,7 @@ def test_too_much_is_refused_at_the_door(file_rig: Rig, monkeypatch: pytest.Monk
     file_rig.hello()
 
 
-def test_polls_do_not_wait_behind_a_row_of_pages(file_rig: Rig) -> None:
+def test_polls_do_not_wait_behind_pages_of_a_large_graph(file_rig: Rig) -> None:
     rig = file_rig
     rig.hello()
     order: list[str] = []
@@ -273,7 +273,7 @@ def test_polls_do_not_wait_behind_a_row_of_pages(file_rig: Rig) -> None:
     assert order == ["poll", "page", "page", "page"]
 
 
-def test_what_was_called_off_in_time_is_not_carried_out(file_rig: Rig) -> None:
+def test_a_command_canceled_in_time_does_not_run(file_rig: Rig) -> None:
     labels = file_rig.submit(graph(a=task()))
     file_rig.hello()
     with file_rig.held_up():
@@ -302,7 +302,7 @@ def test_a_stop_answers_what_was_accepted_and_takes_nothing_more(sqlite_url: str
     rig.engine.stop()
 
 
-def test_what_takes_too_long_to_stop_is_told_so(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_that_takes_too_long_fails_what_still_waits(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "STOP_MAX_S", 0)
     rig = Rig(sqlite_url)
     with rig.held_up():
@@ -314,7 +314,7 @@ def test_what_takes_too_long_to_stop_is_told_so(sqlite_url: str, monkeypatch: py
     rig.close()
 
 
-def test_a_key_that_is_taken_is_told_as_it_is(file_rig: Rig) -> None:
+def test_a_duplicate_key_is_raised_as_it_is(file_rig: Rig) -> None:
     def act(_: Transaction) -> None:
         raise DuplicateKey("a key")
 
@@ -322,7 +322,7 @@ def test_a_key_that_is_taken_is_told_as_it_is(file_rig: Rig) -> None:
         file_rig.engine.transact(act, Boundary.OTHER)
 
 
-def test_a_wish_with_a_key_is_answered_once(rig: Rig) -> None:
+def test_a_command_with_an_idempotency_key_runs_once(rig: Rig) -> None:
     labels = rig.submit(graph(a=task(), b=task()))
     first = rig.engine.cancel(Cancel(task=labels["a"], key="k"))
     assert first == Done(labels["a"], State.CANCELED)

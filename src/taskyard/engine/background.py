@@ -149,15 +149,15 @@ class BackgroundJobs:
             Job.ADMISSION: self._admit,
         }
 
-    def do(self, chore: Job) -> bool:
+    def do(self, job: Job) -> bool:
         """Run a part of a job; return whether something was done, so that there may be more."""
         try:
             with outages():
-                return self._doing[chore]()
+                return self._doing[job]()
         except Trouble as trouble:
-            _LOG.warning("%s is left for the next sweep: %s", chore.name.lower(), trouble)
+            _LOG.warning("%s is left for the next sweep: %s", job.name.lower(), trouble)
         except Exception:  # noqa: BLE001 - a bug in one job must not stop the others
-            _LOG.exception("%s is left for the next sweep", chore.name.lower())
+            _LOG.exception("%s is left for the next sweep", job.name.lower())
         return False
 
     def beat(self) -> None:
@@ -293,8 +293,8 @@ class BackgroundThread:
         if not self._events:
             return
         wanted = {
-            chore
-            for chore, hinted in (
+            job
+            for job, hinted in (
                 (Job.ADMISSION, left.admission_dirty),
                 (Job.CONTINUATIONS, left.continuations),
                 (Job.SERVER_TASKS, left.server_tasks),
@@ -315,7 +315,7 @@ class BackgroundThread:
         if alarmed:
             self._want({Job.TIMEOUTS, Job.ADMISSION} if self._jobs.is_admission_due(now) else {Job.TIMEOUTS})
         wanted = self._take_wanted_jobs()
-        done = {chore for chore in wanted if self._jobs.do(chore)}
+        done = {job for job in wanted if self._jobs.do(job)}
         # Without hints, any job may have made work for any other.
         self._want(done if self._events or not done else set(Job))
         if swept or alarmed or (wanted and not self._wanted):
@@ -334,7 +334,7 @@ class BackgroundThread:
     def _take_wanted_jobs(self) -> list[Job]:
         with self._lock:
             wanted, self._wanted = self._wanted, set()
-        return [chore for chore in Job if chore in wanted]
+        return [job for job in Job if job in wanted]
 
     def _want(self, jobs: set[Job]) -> None:
         with self._lock:

@@ -53,7 +53,7 @@ class ParkedPolls:
         self._answer(poll.bot)
         self._parked[poll.bot] = (poll, future)
 
-    def hear(self, poll: Poll) -> None:
+    def replace_idle(self, poll: Poll) -> None:
         """Answer the parked poll of a bot if it wants no tasks, because the bot now sends one that does."""
         found = self._parked.get(poll.bot)
         if found is not None and not found[0].want:
@@ -82,7 +82,7 @@ class ParkedPolls:
             return []
         stopped = self._stopped(transaction)
         # A poll is answered once: a bot that hears of a cancel polls again and gets tasks then.
-        return [*stopped, *self._supplied(transaction, everywhere, {one.bot for one in stopped})]
+        return [*stopped, *self._lease_ready(transaction, everywhere, {one.bot for one in stopped})]
 
     def _stopped(self, transaction: Transaction) -> list[PollAnswer]:
         """Answer the polls of bots that run attempts which a person has just canceled."""
@@ -93,19 +93,21 @@ class ParkedPolls:
                 stops[task.bot].append(Renewed(task.id, task.life.attempt, None, stop=True))
         return [PollAnswer(bot, self._parked[bot][1], stops=tuple(found)) for bot, found in stops.items()]
 
-    def _supplied(self, transaction: Transaction, everywhere: bool, others: set[str]) -> list[PollAnswer]:
+    def _lease_ready(self, transaction: Transaction, everywhere: bool, others: set[str]) -> list[PollAnswer]:
         fresh = [queue for queue in transaction.entered_queues if queue != SERVER_QUEUE]
         if not (fresh or everywhere):
             return []
-        wishes = [wish for wish in self._wishes(transaction, set(fresh), everywhere) if wish[0].bot not in others]
-        if not wishes:
+        requests = [
+            request for request in self._requests(transaction, set(fresh), everywhere) if request[0].bot not in others
+        ]
+        if not requests:
             return []
         # Few tasks are shared: the first poll must not take what other bots could begin at once.
-        share = -(-max(len(fresh), 1) // len(wishes)) if not everywhere else SERVED_MAX
-        given = claim(
-            transaction, [ClaimRequest(poll, bot, min(count, share), parked=True) for poll, bot, count in wishes]
+        share = -(-max(len(fresh), 1) // len(requests)) if not everywhere else SERVED_MAX
+        leases_of_polls = claim(
+            transaction, [ClaimRequest(poll, bot, min(count, share), parked=True) for poll, bot, count in requests]
         )
-        return self._with_definitions(transaction, [poll for poll, _, _ in wishes], given)
+        return self._with_definitions(transaction, [poll for poll, _, _ in requests], leases_of_polls)
 
     def settle(self, served: Iterable[PollAnswer]) -> None:
         """Answer the polls that were served, after the commit."""
@@ -115,26 +117,28 @@ class ParkedPolls:
                 del self._parked[one.bot]
             one.future.set_result(PollOutcome((), (), one.leases, stops=one.stops))
 
-    def _wishes(self, transaction: Transaction, fresh: set[int], everywhere: bool) -> list[tuple[Poll, Any, int]]:
+    def _requests(self, transaction: Transaction, fresh: set[int], everywhere: bool) -> list[tuple[Poll, Any, int]]:
         registry, repo = transaction.registry, transaction.repo
         registry.refresh(repo)
         bots = repo.bots.callers(list(self._parked))
         served = registry.serving(repo, {id: bot.version for id, bot in bots.items()})
-        wishes = []
+        requests = []
         for id, bot in bots.items():
             poll, _ = self._parked[id]
             if poll.want and poll.session == bot.session and (everywhere or not fresh.isdisjoint(served[id])):
-                wishes.append((poll, bot, poll.want))
-        return wishes[:SERVED_MAX]
+                requests.append((poll, bot, poll.want))
+        return requests[:SERVED_MAX]
 
     def _with_definitions(
-        self, transaction: Transaction, polls: Sequence[Poll], given: Sequence[tuple[Lease, ...]]
+        self, transaction: Transaction, polls: Sequence[Poll], leases_of_polls: Sequence[tuple[Lease, ...]]
     ) -> list[PollAnswer]:
-        found = [(poll, leases) for poll, leases in zip(polls, given, strict=True) if leases]
+        found = [(poll, leases) for poll, leases in zip(polls, leases_of_polls, strict=True) if leases]
         wanted = [lease for poll, leases in found if poll.with_definitions for lease in leases]
-        told = {lease.task: lease for lease in with_definitions(transaction, wanted)} if wanted else {}
+        with_payload = {lease.task: lease for lease in with_definitions(transaction, wanted)} if wanted else {}
         return [
-            PollAnswer(poll.bot, self._parked[poll.bot][1], tuple(told.get(lease.task, lease) for lease in leases))
+            PollAnswer(
+                poll.bot, self._parked[poll.bot][1], tuple(with_payload.get(lease.task, lease) for lease in leases)
+            )
             for poll, leases in found
         ]
 

@@ -62,7 +62,7 @@ class _Plan:
         return pools_named(self.tasks[label] for label in self.renewal.again) or self.around
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """A summary of the rerun."""
         more = len(self.labels) - TOLD_MAX
         labels = ", ".join(self.labels[:TOLD_MAX]) + (f" and {more} more" if more > 0 else "")
@@ -85,10 +85,10 @@ class GraphRerun:
         if answer is not None:
             return answer
         with outages(), self._store.read() as repo:
-            plan = _look(repo, graph, labels)
+            plan = _read_plan(repo, graph, labels)
         if isinstance(plan, Refusal):
             return plan
-        late = self._late(plan)
+        late = self._refuse_late(plan)
         if late is not None:
             return late
         sender.may(plan.pools)
@@ -100,7 +100,7 @@ class GraphRerun:
         with outages(), self._store.read() as repo:
             return answer_to(repo, key, digest_under_key(body))
 
-    def _late(self, plan: _Plan) -> Refusal | None:
+    def _refuse_late(self, plan: _Plan) -> Refusal | None:
         """Refuse to rerun tasks whose deadlines have passed."""
         now = self._clock.now()
         deadlines = ((label, plan.tasks[label].deadline) for label in plan.tasks if label in plan.renewal.again)
@@ -115,14 +115,14 @@ class GraphRerun:
     def _named(self, plan: _Plan, body: str, key: str, sender: Submitter) -> KeyedSubmission:
         minted = self._keys.generate(len(plan.tasks))
         ids = {label: int(id) for label, id in zip(plan.tasks, minted.tasks, strict=True)}
-        tasks = _tasks(plan, ids)
+        tasks = _new_graph_tasks(plan, ids)
         reused = {label: _reused(plan, label) for label in plan.tasks if label in plan.renewal.reused}
         ordered = [tasks[label] for label in _in_order(tasks)]
         digests = {**plan.digests, **_changed(plan, tasks)}
         new_tasks = NewTasks(minted.graph, ordered, ids, minted.created_ms, False, reused, digests, sender.submitter)
         scheduler, name, routing, description, tags, _ = plan.definition
         row = RerunRow(plan.graph, plan.labels, len(plan.renewal.again), len(reused))
-        origin = RerunOrigin(row, plan.told, _pages(tasks, ids, reused))
+        origin = RerunOrigin(row, plan.summary, _pages(tasks, ids, reused))
         definition = (scheduler, name, routing, description, tags, body)
         graph = GraphDefinition(name, routing, tasks, description)
         submission = NewGraph(graph, new_tasks, definition, self._clock.word(), sender.actor, origin=origin)
@@ -132,7 +132,7 @@ class GraphRerun:
 # Read the old graph.
 
 
-def _look(repo: Repo, graph: Key, names: Sequence[str]) -> _Plan | Refusal:
+def _read_plan(repo: Repo, graph: Key, names: Sequence[str]) -> _Plan | Refusal:
     found, definition = repo.graphs.peek([graph]), repo.graphs.definition(graph)
     if not found or found[0].loader is not None or definition is None:
         return not_found("graph", graph)
@@ -164,7 +164,7 @@ def _done(repo: Repo, graph: int) -> list[FinishedTaskRow]:
 # Make the new graph.
 
 
-def _tasks(plan: _Plan, ids: Mapping[str, int]) -> dict[str, Task]:
+def _new_graph_tasks(plan: _Plan, ids: Mapping[str, int]) -> dict[str, Task]:
     """Return the tasks of the new graph, with ids of old tasks replaced by those of the new ones."""
     if plan.digests:
         names = {text_of(Key(row.id)): text_of(Key(ids[label])) for label, row in plan.done.items()}

@@ -376,7 +376,7 @@ class WriterThread:
             parked_polls.park(poll, item.future)
         else:
             if isinstance(poll, Poll) and poll.want:
-                parked_polls.hear(poll)
+                parked_polls.replace_idle(poll)
             item.future.set_result(answer)
 
     def _run_one_by_one(self, batch: Sequence[_QueueItem]) -> None:
