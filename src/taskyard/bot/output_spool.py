@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from taskyard.bot.ipc import READ_MAX
-from taskyard.wire.bot_protocol import PIECE_MAX
+from taskyard.wire.attempt_limits import PIECE_MAX
 
 if TYPE_CHECKING:
     from io import FileIO

@@ -19,6 +19,9 @@ from taskyard.core.graph.model import DESCRIPTION_MAX, NAME_MAX
 from taskyard.core.ids import KEY_DIGITS
 from taskyard.core.states import Reason as Reason  # noqa: PLC0414 - bots import it from here
 from taskyard.core.states import Signal as Signal  # noqa: PLC0414
+from taskyard.wire.attempt_limits import NOTHING as NOTHING  # noqa: PLC0414 - for users of the messages
+from taskyard.wire.attempt_limits import PIECE_MAX as PIECE_MAX  # noqa: PLC0414
+from taskyard.wire.attempt_limits import RESULT_MAX as RESULT_MAX  # noqa: PLC0414
 
 #: The largest integer that SQLite and PostgreSQL store.
 NUMBER_MAX: Final = 2**63 - 1
@@ -28,13 +31,10 @@ EXIT_CODE_MAX: Final = 2**32 - 1
 #: Reports in one poll; also renewals, pieces of output and begun attempts. One transaction can touch twice as many
 #: tasks. A bot with more to report polls again.
 POLL_ITEMS_MAX: Final = 1_000
-#: The result that an attempt publishes, in characters: facts for its dependents. Larger data belongs in a file.
-RESULT_MAX: Final = 262_144
 #: All results of one poll together, in characters: stored in well under 100 ms.
 RESULTS_MAX: Final = 4_194_304
-#: All output of one poll together, in bytes, and one piece of it: stored in a few milliseconds.
+#: All output of one poll together, in bytes: stored in a few milliseconds.
 OUTPUTS_MAX: Final = 1_048_576
-PIECE_MAX: Final = 262_144
 #: The output kept of one attempt, in bytes: three quarters from its beginning and one from its end. The attempt is
 #: marked as truncated if something between them is missing.
 OUTPUT_MAX: Final = 67_108_864
@@ -69,8 +69,6 @@ REASONS: Final = frozenset(
         Reason.RETURNED,
     }
 )
-#: The value of a `Raw` field that was not sent: such a field cannot be None.
-NOTHING: Final = msgspec.Raw()
 
 # Bounds of fields. msgspec checks the numbers; `extra` names what only `engine/validate.py` can check.
 

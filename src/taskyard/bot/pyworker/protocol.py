@@ -14,7 +14,7 @@ import msgspec
 
 from taskyard.bot import output_spool
 from taskyard.bot.ipc import READ_MAX, Frame, encode_frame
-from taskyard.wire.bot_protocol import NOTHING, RESULT_MAX
+from taskyard.wire.attempt_limits import NOTHING, RESULT_MAX
 
 NO_ARGUMENTS: Final = msgspec.Raw(b"[]")
 NO_CALL: Final = -1

@@ -41,7 +41,7 @@ from taskyard.bot.pyworker.protocol import (
     WorkerLeaving,
     decode_call,
 )
-from taskyard.wire.bot_protocol import NOTHING
+from taskyard.wire.attempt_limits import NOTHING
 from taskyard.wire.documents import DEPTH_MAX, is_deep
 
 #: A traceback is read by people; the end of a longer one says what happened.
