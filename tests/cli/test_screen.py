@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import drawn
+from tests.cli import drawings
 from tests.cli.program import PROGRAM, QUIET, ROOT, graph, script
 from tests.cli.screen import Screen
 from tests.cli.terminal import on_terminal, terminal
@@ -38,10 +38,10 @@ def shown(command: list[str], folder: Path) -> Iterator[tuple[Screen, subprocess
 
 @pytest.mark.parametrize("view", ["run", "wait"])
 def test_fast_moves_lose_no_line_and_leave_one_bar(view: str) -> None:
-    wanted = [drawn.line(number) for number in range(drawn.LINES)]
+    wanted = [drawings.line(number) for number in range(drawings.LINES)]
     for seed in range(ROUNDS):
-        with shown([sys.executable, "-m", "tests.cli.drawn", view, str(seed)], ROOT) as (screen, program):
-            screen.until(lambda one: drawn.OVER in one.lines() and one.bars() == 1, "all lines and one bar")
+        with shown([sys.executable, "-m", "tests.cli.drawings", view, str(seed)], ROOT) as (screen, program):
+            screen.until(lambda one: drawings.OVER in one.lines() and one.bars() == 1, "all lines and one bar")
             assert [line for line in screen.lines() if line.startswith("line ")] == wanted, f"seed {seed}"
             assert program.stdin is not None
             program.stdin.close()
