@@ -217,7 +217,7 @@ def _expected() -> tuple[type[Exception], ...]:
     """List the exceptions whose text is a complete error message. Imported only after an error."""
     from taskyard.bot.task_user import Unsuitable  # noqa: PLC0415
     from taskyard.embedded.local_bot import BotDied  # noqa: PLC0415
-    from taskyard.engine.errors import Trouble  # noqa: PLC0415
+    from taskyard.engine.errors import EngineError  # noqa: PLC0415
     from taskyard.private_files import NotPrivate  # noqa: PLC0415
     from taskyard.sdk.errors import Unset  # noqa: PLC0415
     from taskyard.server.settings import Exposed, Uncertified  # noqa: PLC0415
@@ -227,7 +227,7 @@ def _expected() -> tuple[type[Exception], ...]:
     return (
         BotDied,
         NotPrivate,
-        Trouble,
+        EngineError,
         TooNew,
         TooOld,
         TransactionConflict,

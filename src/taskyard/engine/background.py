@@ -15,7 +15,7 @@ from taskyard.core.ids import LAST_MS, Key, text_of
 from taskyard.core.states import Millis
 from taskyard.engine.bulk_load import LOAD_MAX_MS, Transact
 from taskyard.engine.clock import Clock
-from taskyard.engine.errors import Failed, Trouble, outages
+from taskyard.engine.errors import EngineError, Failed, outages
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.parked_polls import ParkedPolls
 from taskyard.engine.subgraphs import SubgraphStarter
@@ -154,7 +154,7 @@ class BackgroundJobs:
         try:
             with outages():
                 return self._doing[job]()
-        except Trouble as trouble:
+        except EngineError as trouble:
             _LOG.warning("%s is left for the next sweep: %s", job.name.lower(), trouble)
         except Exception:  # noqa: BLE001 - a bug in one job must not stop the others
             _LOG.exception("%s is left for the next sweep", job.name.lower())
@@ -216,7 +216,7 @@ class BackgroundJobs:
             ran = self._transact(
                 lambda transaction: continuations.run_page(transaction, continuation.id), Boundary.NOTE_PAGE
             )
-        except Trouble as trouble:
+        except EngineError as trouble:
             _LOG.warning("continuation %d is left for the next sweep: %s", continuation.id, trouble)
             self._deferred.add(continuation.id)
             return False
@@ -228,7 +228,7 @@ class BackgroundJobs:
     def _retry_set_aside(self, paged_job: PagedJob) -> None:
         try:
             paged_job.retry_set_aside()
-        except Trouble as trouble:
+        except EngineError as trouble:
             _LOG.warning("the tasks set aside are left for the next sweep: %s", trouble)
 
     def _pages(self, boundary: Boundary, act: Callable[[Transaction], int]) -> None:
@@ -239,7 +239,7 @@ class BackgroundJobs:
     def _run_safely(self, boundary: Boundary, act: Callable[[Transaction], int | None]) -> bool:
         try:
             return bool(self._transact(act, boundary))
-        except Trouble as trouble:
+        except EngineError as trouble:
             _LOG.warning("%s is left for the next sweep: %s", boundary, trouble)
             return False
 

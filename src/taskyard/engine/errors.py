@@ -6,23 +6,23 @@ from contextlib import contextmanager
 from taskyard.store.queries import StoreUnavailable, TransactionConflict
 
 
-class Trouble(Exception):
+class EngineError(Exception):
     """The engine could not carry out a command."""
 
 
-class Overloaded(Trouble):
+class Overloaded(EngineError):
     """Too many commands wait already. Nothing was done; try again later."""
 
 
-class Unavailable(Trouble):
+class Unavailable(EngineError):
     """The database is unavailable, or the engine is stopping. The command may or may not have been done; try again."""
 
 
-class Failed(Trouble):
+class Failed(EngineError):
     """A bug: this command failed. Nothing was done; the cause is attached."""
 
 
-class InUse(Trouble):
+class InUse(EngineError):
     """Another engine uses this database."""
 
 

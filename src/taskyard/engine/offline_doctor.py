@@ -11,7 +11,7 @@ from typing import Final
 
 from taskyard.core.ids import Key, text_of
 from taskyard.engine.engine import Engine
-from taskyard.engine.errors import Trouble
+from taskyard.engine.errors import EngineError
 from taskyard.engine.file_lock import FileLock
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.store import migrate
@@ -27,7 +27,7 @@ ACTOR: Final = "taskyard doctor"
 #: The first bytes of an SQLite file; an empty file is one, too.
 _MAGIC: Final = b"SQLite format 3\0"
 #: Errors whose message says what is wrong.
-_EXPLAINED: Final = (Trouble, migrate.TooNew, migrate.TooOld, TransactionConflict, StoreUnavailable)
+_EXPLAINED: Final = (EngineError, migrate.TooNew, migrate.TooOld, TransactionConflict, StoreUnavailable)
 
 
 def check(database: str) -> Checkup:

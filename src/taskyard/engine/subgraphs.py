@@ -14,7 +14,7 @@ from taskyard.core.graph.payload import patience_ms
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import Kind
 from taskyard.engine.bulk_load import Transact
-from taskyard.engine.errors import Trouble, outages
+from taskyard.engine.errors import EngineError, outages
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.submit import GraphSubmission
 from taskyard.lifecycle import subgraph
@@ -93,7 +93,7 @@ class SubgraphStarter:
                 self._transact(lambda transaction: subgraph.fail_attempt(transaction, inside, answer), Boundary.OWN)
             elif not isinstance(answer, Submitted):
                 self._set_aside.add(task)
-        except (Trouble, DuplicateKey) as trouble:
+        except (EngineError, DuplicateKey) as trouble:
             self._set_task_aside(task, trouble)
         except Exception as fault:  # noqa: BLE001 - a bug with this one must not stop the others
             _LOG.exception("the graph inside a task cannot be stored")

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from taskyard.core.fleet import LEASE_MS
 from taskyard.engine.clock import Clock
-from taskyard.engine.errors import Failed, Overloaded, Trouble, Unavailable
+from taskyard.engine.errors import EngineError, Failed, Overloaded, Unavailable
 from taskyard.engine.failpoints import Boundary, Side, point
 from taskyard.engine.parked_polls import ParkedPolls
 from taskyard.lifecycle.admission.scheduler import Replaced
@@ -397,7 +397,7 @@ class WriterThread:
             act_to_run = act or item.act
             assert act_to_run is not None
             answer = self._writer.run(act_to_run, item.boundary)
-        except (Trouble, DuplicateKey, Replaced) as error:
+        except (EngineError, DuplicateKey, Replaced) as error:
             item.future.set_exception(error)
             return error
         except Exception as error:  # noqa: BLE001 - a bug fails this item alone
@@ -427,6 +427,6 @@ def answer_of(future: "Future[Any]") -> Any:
         raise Unavailable(f"there was no answer within {ANSWER_WAIT_MAX_S} seconds") from error
 
 
-def _fail_items(items: Sequence[_QueueItem], trouble: Trouble) -> None:
+def _fail_items(items: Sequence[_QueueItem], trouble: EngineError) -> None:
     for item in items:
         item.future.set_exception(type(trouble)(*trouble.args))

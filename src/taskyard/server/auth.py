@@ -19,7 +19,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.core.states import LEASED
 from taskyard.engine.engine import Engine
-from taskyard.engine.errors import Trouble, outages
+from taskyard.engine.errors import EngineError, outages
 from taskyard.engine.failpoints import Boundary
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.transaction import Transaction
@@ -272,7 +272,7 @@ class Denials:
         def act(transaction: Transaction) -> None:
             transaction.audit(actor, ACTION, NO_SUBJECT, note)
 
-        with suppress(Trouble):  # the denial stands, even if it cannot be recorded now
+        with suppress(EngineError):  # the denial stands, even if it cannot be recorded now
             self._engine.writer_thread.begin(act, Boundary.OTHER)
 
 

@@ -19,7 +19,7 @@ from taskyard.core.matching import ID, POOL, canonical
 from taskyard.core.states import Millis
 from taskyard.core.structs import struct_replace, value
 from taskyard.engine import validate
-from taskyard.engine.errors import Trouble
+from taskyard.engine.errors import EngineError
 from taskyard.lifecycle import commands
 from taskyard.lifecycle.bot_sessions import record_error
 from taskyard.lifecycle.commands import Code, Lease, OutputStored, Refusal, Renewed
@@ -119,7 +119,7 @@ class BotApi:
             reply = await self._dispatch(scope, receive)
         except RequestRefused as fault:
             reply = _problem(fault)
-        except Trouble as trouble:
+        except EngineError as trouble:
             reply = _problem(from_engine_error(trouble))
         except (msgspec.MsgspecError, ValueError) as fault:
             reply = _problem(invalid(str(fault)))

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from taskyard.engine.errors import Overloaded, Trouble, Unavailable
+from taskyard.engine.errors import EngineError, Overloaded, Unavailable
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.wire.api import Fault, Problem
 
@@ -70,7 +70,7 @@ def from_refusal(refusal: Refusal) -> RequestRefused:
     return refused(_STATUS[refusal.code], refusal.code, refusal.text, faults, headers)
 
 
-def from_engine_error(trouble: Trouble) -> RequestRefused:
+def from_engine_error(trouble: EngineError) -> RequestRefused:
     """Convert an error of the engine: an overload, an outage or a bug."""
     if isinstance(trouble, Overloaded):
         return refused(429, "overloaded", str(trouble), headers={"Retry-After": str(RETRY_OVERLOADED_S)})

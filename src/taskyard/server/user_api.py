@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
-from taskyard.engine.errors import Trouble
+from taskyard.engine.errors import EngineError
 from taskyard.server import openapi
 from taskyard.server.asgi import AccessLog, ConcurrencyLimit, HeadAsGet
 from taskyard.server.context import AppContext
@@ -121,7 +121,7 @@ def _allowed(request: Request) -> str:
 
 
 async def _trouble(_: Request, fault: Exception) -> Response:
-    assert isinstance(fault, Trouble)
+    assert isinstance(fault, EngineError)
     _LOG.warning("trouble", trouble=type(fault).__name__, text=str(fault))
     return problem_response(from_engine_error(fault))
 
@@ -139,7 +139,7 @@ EXCEPTION_HANDLERS: dict[Any, Any] = {
     RequestRefused: _refused,
     RequestValidationError: _invalid,
     HTTPException: _by_http,
-    Trouble: _trouble,
+    EngineError: _trouble,
     ClientDisconnect: _gone,
     Exception: _bug,
 }
