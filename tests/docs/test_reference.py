@@ -32,10 +32,10 @@ def test_every_action_of_the_audit_is_explained_and_no_other() -> None:
 
 
 def test_every_event_of_bots_is_explained_and_no_other() -> None:
-    noted = {kind for call, module in calls("note") for kind in values(call.args[2], module)}
-    diary = importlib.import_module("taskyard.lifecycle.bot_sessions")
+    stored = {kind for call, module in calls("record_event") for kind in values(call.args[2], module)}
+    sessions = importlib.import_module("taskyard.lifecycle.bot_sessions")
     views = importlib.import_module("taskyard.views.bots")
-    known = noted | {diary.CONNECTED, diary.ENDED, diary.MISSING, diary.ERROR, views.STARTED, views.ENDED}
+    known = stored | {sessions.CONNECTED, sessions.ENDED, sessions.MISSING, sessions.ERROR, views.STARTED, views.ENDED}
     assert sorted(names("events.md", "Of bots")) == sorted(known)
 
 
