@@ -95,7 +95,7 @@ def test_an_approval_that_times_out_takes_the_chosen_decision(yard: Grounds, sil
     assert (told["approved"], told["by"], told["timed_out"]) == (silence == "approve", None, True)
     late = decide(yard, labels["ask"])
     assert isinstance(late, Refusal)
-    assert "nobody answered in time, so it was" in late.text
+    assert "it was not answered in time, so it was" in late.text
     sound(yard)
 
 

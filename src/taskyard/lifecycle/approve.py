@@ -60,5 +60,5 @@ def _decided_text(decision: Decision) -> str:
     word = "approved" if decision.approved else "denied"
     at = moment_text(decision.at_ms)
     if decision.timed_out:
-        return f"nobody answered in time, so it was {word} at {at}"
+        return f"it was not answered in time, so it was {word} at {at}"
     return f"it was {word} by {decision.by or 'a person'} at {at}"

@@ -1,4 +1,4 @@
-"""What bots, people and the engine ask for, as data. A command may be repeated; whoever carries it out sees to that."""
+"""The commands of bots, people and the engine, and the outcomes of commands. Each command may be repeated."""
 
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum, unique
@@ -25,13 +25,13 @@ from taskyard.wire.bot_protocol import (
     Why,
 )
 
-#: What an audit row is about that is about no task and no graph.
+#: The subject of an audit row that concerns no task and no graph.
 NO_SUBJECT: Final = 0
 #: The comment of a person on a decision, in characters.
 COMMENT_MAX: Final = 4_096
-#: The tasks that one cancel may name: one transaction looks at so many in a few milliseconds.
+#: The tasks that one cancel may name: one transaction reads so many in a few milliseconds.
 CANCEL_TASKS_MAX: Final = 1_000
-#: How the engine asks for what nobody else asks for: it names those of the tasks found that are to be dealt with.
+#: By which the engine chooses, among the tasks that a sweep has found, those that it handles now.
 ChooseTasks: TypeAlias = Callable[[Iterable[int]], Collection[int]]
 
 
@@ -54,7 +54,7 @@ class Poll(bot_protocol.Poll[TaskKey], frozen=True):
     """A poll, and what the server adds to it. One with `wait_ms` is answered once there is work for its bot."""
 
     with_definitions: bool = False  # its leases come with what the bot needs to run their tasks
-    pool: Name | None = None  # the pool that the sender speaks for; None: any
+    pool: Name | None = None  # the pool for which the sender is authorized; None: any
     # None: the bot begins every attempt as soon as it has the lease.
     begun: _Begun | None = None  # type: ignore[assignment]
 
@@ -70,14 +70,14 @@ class Hello:
     quarantined: Why | None = None
     maintenance: Why | None = None
     draining: bool = False
-    # The attempts that the bot's earlier lives in this folder had begun; None: unknown.
+    # The attempts that earlier processes of the bot in this folder had begun; None: unknown.
     begun: _Begun | None = None
 
 
 class Goodbye(bot_protocol.Goodbye, frozen=True):
     """The end of a session."""
 
-    pool: Name | None = None  # the pool that the sender speaks for; None: any
+    pool: Name | None = None  # the pool for which the sender is authorized; None: any
 
 
 # Commands of people and of running tasks.
@@ -85,7 +85,7 @@ class Goodbye(bot_protocol.Goodbye, frozen=True):
 
 @value
 class Publish:
-    """Store what a running task says of itself; what is None stays as it was."""
+    """Store the result, progress or checkpoint of a running task; what is None stays as it was."""
 
     task: TaskKey
     attempt: AttemptNumber
@@ -97,14 +97,14 @@ class Publish:
 
 @value
 class Cancel:
-    """Cancel one task, some tasks with everything behind them, or a whole graph."""
+    """Cancel one task, some tasks with all their dependents, or a whole graph."""
 
     task: TaskKey | None = None
     graph: TaskKey | None = None  # the whole graph, if no task is named
     subtree: bool = False
     actor: NameOrEmpty = ""
-    key: NameOrEmpty = ""  # repeated with the same key, it gives the first answer
-    # Of the graph: only these, with everything behind them.
+    key: NameOrEmpty = ""  # idempotency key: a repeated command gets the first answer
+    # Of the graph: only these, with all their dependents.
     tasks: Annotated[tuple[TaskKey, ...], Meta(max_length=CANCEL_TASKS_MAX)] = ()
 
 
@@ -129,25 +129,25 @@ class Rerun:
     key: NameOrEmpty = ""
 
 
-# What a room answers: what was done, or why not. A refusal changes nothing, and its neighbours do not feel it.
+# Outcomes. A refusal changes nothing, and does not affect the commands that are carried out with it.
 
 
 @unique
 class Code(StrEnum):
-    """Why something is refused."""
+    """Why a command is refused."""
 
-    NOT_FOUND = "not_found"  # there is no such thing
+    NOT_FOUND = "not_found"  # no such task, graph or bot
     INVALID = "invalid"  # the request itself is wrong; every fault is listed
-    CONFLICT = "conflict"  # what exists says otherwise: another body, or a state that allows it no more
-    LOADING = "loading"  # it is not whole yet: somebody is at it, or died at it
-    LEASE_LOST = "lease_lost"  # the attempt is no longer the bot's
+    CONFLICT = "conflict"  # what exists is different: another body, or a state that does not allow it
+    LOADING = "loading"  # it is not completely loaded yet; its loader is at work, or has died
+    LEASE_LOST = "lease_lost"  # the bot no longer has the lease of the attempt
     FORBIDDEN = "forbidden"  # a bot's name belongs to another pool
     SESSION_REPLACED = "session_replaced"  # the bot has begun another session
 
 
 @value
 class Refusal:
-    """Why something was not done, for a program and for a person."""
+    """Why a command was not carried out, for programs and for people."""
 
     code: Code
     text: str
@@ -156,7 +156,7 @@ class Refusal:
 
 @value
 class Done:
-    """Something was done to a task, or had been done before."""
+    """A command about a task was carried out, now or before."""
 
     task: int
     state: State
@@ -165,39 +165,39 @@ class Done:
 
 @value
 class BulkOutcome:
-    """A wish about many tasks: of a graph, or of a task with everything behind it."""
+    """A command about many tasks was accepted: of a graph, or of a task with all its dependents."""
 
     subject: int  # the graph, or the task
     moved: int  # how many tasks it has moved
-    promised: bool = False  # the others follow, page by page
+    promised: bool = False  # continuations move the others, page by page
     echo: bool = False  # there was nothing left to do
-    total: int = 0  # how many tasks it reaches in all, moved or promised; not counted for a whole graph that ends
+    total: int = 0  # how many tasks it concerns, moved or not; not counted for a canceled graph
     unblocked: int = 0  # how many tasks were blocked by those that are rerun
-    tasks: tuple[int, ...] = ()  # those that are rerun, as many as one answer names
+    tasks: tuple[int, ...] = ()  # those that are rerun, as many as one answer lists
 
 
 @value
 class NeedsSearch:
-    """A wish reaches further than one transaction looks: nothing was done. Find out how far, and ask again."""
+    """A command concerns more tasks than one transaction may search: nothing was done. Search, and repeat it."""
 
 
 @value
 class AttemptDefinition:
-    """What a bot has to know in order to run a task. Texts are JSON."""
+    """What a bot needs in order to run an attempt. Texts are JSON."""
 
     graph: int
     label: str
     payload: bytes
     disconnect: str
     deadline_ms: Millis | None = None
-    inputs: str | None = None  # label -> result of each prerequisite that published one
+    inputs: str | None = None  # the result of each prerequisite that published one, by label
     checkpoint: bytes | None = None
-    submitter: str = ""  # calls of different submitters share no process
+    submitter: str = ""  # calls of different submitters never share a process
 
 
 @value
 class Lease:
-    """A bot's right to run one attempt until a moment."""
+    """The right of a bot to run one attempt, until a moment."""
 
     task: int
     attempt: int
@@ -209,7 +209,7 @@ class Lease:
 
 @value
 class OutputStored:
-    """How much of what an attempt printed is kept: the next piece begins there."""
+    """How many bytes of the output of an attempt are stored: the next chunk begins there."""
 
     task: int
     attempt: int
@@ -218,9 +218,9 @@ class OutputStored:
 
 @value
 class Renewed:
-    """A lease goes on, or its attempt has ended as the bot itself said."""
+    """A lease was renewed, or its attempt has ended as the bot reported."""
 
     task: int
     attempt: int
     until_ms: Millis | None  # None: the attempt has ended
-    stop: bool = False  # a person wants it ended
+    stop: bool = False  # the bot has to stop the attempt

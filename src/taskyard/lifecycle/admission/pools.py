@@ -18,7 +18,7 @@ PAGE_MAX: Final = ENTRIES_MAX
 
 
 def set_pool(transaction: Transaction, name: str, capacity: int | None, from_bots: bool, actor: str) -> bool | Refusal:
-    """Describe a pool; tell whether tasks of it are left for the next pass, or for `enter_contest`."""
+    """Set a pool; return whether tasks of it are left for the next pass, or for `add_pool_contenders`."""
     if capacity is not None and (from_bots or capacity < 0):
         wrong = "a capacity from bots cannot be a number, too" if from_bots else f"{capacity} is no capacity"
         return Refusal(Code.INVALID, f"pool {name}: {wrong}")

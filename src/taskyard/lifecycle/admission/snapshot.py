@@ -231,10 +231,10 @@ class AdmissionSnapshot:
 
     def _read_dirty(self, repo: Repo, count: int) -> set[int | None]:
         """Read dirty rows; they are deleted when what they lead to is written."""
-        stirs = repo.admission.dirty(self.pending.dirty_rows[-1] if self.pending.dirty_rows else 0, count)
-        self.read_all = len(stirs) < count
-        self.pending.dirty_rows.extend(number for number, _ in stirs)
-        return {task for _, task in stirs}
+        rows = repo.admission.dirty(self.pending.dirty_rows[-1] if self.pending.dirty_rows else 0, count)
+        self.read_all = len(rows) < count
+        self.pending.dirty_rows.extend(number for number, _ in rows)
+        return {task for _, task in rows}
 
     def _collect_gone(self, dirty: Iterable[int | None]) -> None:
         """Collect tasks that are no longer pending, so that their holds are deleted."""
