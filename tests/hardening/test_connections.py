@@ -447,7 +447,7 @@ def test_of_too_many_newcomers_the_one_that_waited_longest_has_to_go(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection: Any = server.http._uvicorn.config.http
-    monkeypatch.setattr(connection.keywords["entrance"], "_most", 2)
+    monkeypatch.setattr(connection.keywords["connections"], "_new_max", 2)
     with connected(server) as first, connected(server) as second, connected(server) as third:
         assert said_on(first) == b""
         for connection in (second, third):

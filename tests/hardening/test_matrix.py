@@ -33,7 +33,7 @@ BODIES: dict[str, Any] = {
     "POST /api/v1/graphs/check": DOCUMENT,
     "PUT /api/v1/graphs/{put}": DOCUMENT,
     "POST /api/v1/requests": {"task": {"payload": {"command": ["true"]}, "dimensions": LAB}},
-    "POST /api/v1/graphs/{graph}/tasks": {"tasks": {"late": task("a", dimensions=LAB)}},
+    "POST /api/v1/graphs/{graph}/tasks": {"tasks": {"late": task(dimensions=LAB)}},
     "PATCH /api/v1/bots/{bot}": {"maintenance": "the fan"},
     "PUT /api/v1/limits/{pool}": {"total": 5},
     "PUT /api/v1/mutexes/{key}": {"stake_after": "5m"},
