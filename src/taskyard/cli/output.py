@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from taskyard.wire.documents import Fault
 
 
-# Colours on stdout, for people only: on a terminal, unless they do not want any.
-#
-# `NO_COLOR` says no, `FORCE_COLOR` says yes also to a pipe, `TERM=dumb` is a terminal without colours.
+# Colours: on a terminal only, unless NO_COLOR, FORCE_COLOR or TERM=dumb say otherwise.
 
 
 _WORD: Final = re.compile("[a-z]+")
@@ -71,9 +69,7 @@ def colour_state(cell: str) -> str:
     return f"{colour}{cell}{_RESET}" if colour else cell
 
 
-# Rows in columns: aligned by what characters take on a screen, painted, and if wanted cut to a terminal's width.
-#
-# A pipe gets everything, however wide. Cells are plain text: whoever fills them made them harmless.
+# Tables: aligned by the width of characters on a screen, cut to the width of a terminal. Cells must be harmless text.
 
 
 GAP: Final = "  "
@@ -170,9 +166,7 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-# Words for people: text made harmless, times made short, counts put in a sentence.
-#
-# What tasks print and what documents say is hostile. `harmless` is the one way for it to a terminal.
+# Text for a terminal. What tasks print and what documents contain is hostile: it goes through `harmless`.
 
 
 #: A failure's last lines, enough to see it and few enough to see the next one.
@@ -269,7 +263,7 @@ def _cut(line: str) -> str:
     return line if len(line) <= LINE_LENGTH_MAX else f"{line[:LINE_LENGTH_MAX]} ..."
 
 
-# What is written to stdout for whoever asked, and to stderr for whoever looks on: lines, and faults in them.
+# Lines on stdout (results) and stderr (messages).
 
 
 def write_stdout(write: Callable[[], object]) -> bool:
@@ -301,17 +295,17 @@ def print_server_faults(faults: Iterable[tuple[str, str]]) -> None:
 
 
 def print_error(message: str) -> None:
-    """Say why something could not be done."""
+    """Write an error to stderr."""
     print_err(f"taskyard: {harmless(message)}")
 
 
 def print_line(line: str) -> None:
-    """Write a line for whoever asked."""
+    """Write a line to stdout."""
     sys.stdout.write(line + "\n")
 
 
 def print_err(line: str) -> None:
-    """Write a line for whoever looks on; if nobody does any more, nothing is lost."""
+    """Write a line to stderr; a closed stderr is ignored."""
     with suppress(OSError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
@@ -326,9 +320,6 @@ def _place(name: str, fault: "Fault") -> str:
     numbers = [str(number) for number in (fault.line, fault.column) if number is not None]
     place = ":".join([name, *numbers])
     return f"{place}: {fault.path}" if fault.path else place
-
-
-# The word that was probably meant, in messages for a terminal.
 
 
 def unknown_word(what: str, word: str, known: Iterable[str]) -> str:

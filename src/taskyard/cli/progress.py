@@ -1,4 +1,4 @@
-"""The view of a run: which one suits the terminal, and the plain one for everything that is no terminal.
+"""Progress of graphs on stderr: of local runs, of `submit --wait`, and the refreshing of `--watch`.
 
 A view is told of progress and shows it on stderr. It decides nothing and keeps only what it shows.
 """

@@ -127,12 +127,12 @@ def _each(
     for named in ids:
         try:
             with connected(server) as client:
-                wished = ask(client, named)
+                result = ask(client, named)
         except CommandFailed as ended:
             refused.append(ended.code)
         else:
-            _tell(wished, what)
-            done.append(wished)
+            _tell(result, what)
+            done.append(result)
     code = print_list(done, Listing(output), _COLUMNS, lambda one: one.subject) if done else Exit.OK
     return done, refused[0] if refused else code
 
@@ -140,9 +140,9 @@ def _each(
 def _watched(server: Server, done: "Sequence[Wished]", timeout_s: float) -> int:
     """Watch graphs until they are settled, one after the other; the exit code is that of the first that failed."""
     codes: list[int] = []
-    for wished in done:
+    for result in done:
         with connected(server) as client:
-            seen = progress.watch(client, _graph_of(client, wished.subject), timeout_s)
+            seen = progress.watch(client, _graph_of(client, result.subject), timeout_s)
             codes.append(progress.exit_of_graph(client, seen))
     return next((code for code in codes if code), Exit.OK)
 
@@ -151,22 +151,22 @@ def _graph_of(client: "Client", id: str) -> str:
     return graph_or_task(client, id, lambda graph: client.graph(graph).id, lambda task: client.task(task).graph_id)
 
 
-def _tell(wished: "Wished", what: str) -> None:
-    if wished.rerun_of:
-        before = " before" if wished.echo else ""
-        reused = f"{wished.reused} taken over from graph {harmless(wished.rerun_of)}"
-        print_err(f"stored{before}: {plural(wished.moved, 'task')} {what}, {reused}")
-    elif wished.echo:
+def _tell(result: "Wished", what: str) -> None:
+    if result.rerun_of:
+        before = " before" if result.echo else ""
+        reused = f"{result.reused} taken over from graph {harmless(result.rerun_of)}"
+        print_err(f"stored{before}: {plural(result.moved, 'task')} {what}, {reused}")
+    elif result.echo:
         print_err("there was nothing left to do")
     else:
-        print_err(f"{_count(wished)} {what}{_beside(wished)}")
+        print_err(f"{_count(result)} {what}{_beside(result)}")
 
 
-def _count(wished: "Wished") -> str:
-    """Say how many tasks a wish takes; of those that follow page by page, how many they are if somebody counted."""
-    return plural(max(wished.moved, wished.total) if wished.promised else wished.moved, "task")
+def _count(result: "Wished") -> str:
+    """Count the tasks that a request changes, with those that follow page by page if they were counted."""
+    return plural(max(result.moved, result.total) if result.promised else result.moved, "task")
 
 
-def _beside(wished: "Wished") -> str:
-    freed = f", and {wished.unblocked} that they blocked can go on" if wished.unblocked else ""
-    return f"{freed}; page by page" if wished.promised else freed
+def _beside(result: "Wished") -> str:
+    freed = f", and {result.unblocked} that they blocked can go on" if result.unblocked else ""
+    return f"{freed}; page by page" if result.promised else freed

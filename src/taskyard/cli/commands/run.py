@@ -19,15 +19,12 @@ from taskyard.cli.ports import Backend, Plan, StartFailed
 from taskyard.wire.documents import RefusedDocument
 from taskyard.wire.progress import GraphState, Outcome, Progress, Question, Reason, State
 
-# Who answers what a run asks: the command line, or whoever sits at the terminal.
-#
-# The terminal is read as its lines come, between two looks at the run: nothing here waits, so a run goes on while
-# somebody thinks, and Ctrl-C ends it as ever.
+# Approvals: answered by --approve or at the terminal, which is read without waiting, so that the run goes on meanwhile.
 
 
 #: What counts as an answer.
 ANSWERS: Final = {"y": True, "yes": True, "n": False, "no": False}
-#: More than anybody types at once.
+#: Longer than any answer.
 LINE_MAX: Final = 4_096
 
 #: Answers the open question, or says by None that there is no answer yet; it is also told when no question is open.
