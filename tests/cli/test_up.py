@@ -115,7 +115,7 @@ def test_a_yard_that_is_told_to_end_lets_what_runs_come_to_its_end_and_keeps_it(
         id = told(tmp_path, "submit", "-", document=graph(work))
         assert here.read_text() == "here\n"
         program.send_signal(signal.SIGTERM)
-        until(lambda: b"the bots end what they run" in (tmp_path / "said").read_bytes(), "the bots to be told")
+        until(lambda: b"waiting for running tasks" in (tmp_path / "said").read_bytes(), "the bots to be told")
         go.write_text("go\n")
         assert program.wait(DEADLINE_SECONDS) == 0
     with started(options, tmp_path) as program:
