@@ -52,7 +52,7 @@ def test_a_graph_that_is_canceled_while_bots_are_at_it_starts_nothing_more(
         server.hello()
     for _ in range(ROUNDS):
         labels = three[0].submit(
-            graph(**{f"t{n}": task() for n in range(4)}, **{f"u{n}": task(f"t{n}") for n in "012"})
+            graph(**{f"t{n}": task() for n in range(16)}, **{f"u{n}": task(f"t{n}") for n in "012"})
         )
         three[0].settle()
         _, ones, twos = at_once(canceling(three[2], labels), lambda: work(three[0]), lambda: work(three[1]))
@@ -63,9 +63,12 @@ def test_a_graph_that_is_canceled_while_bots_are_at_it_starts_nothing_more(
             assert answer.state in {State.SUCCESSFUL, State.CANCELED}
         for server in three:  # each knows what its own commits have left to do
             server.settle()
-        assert three[0].verdict(labels.graph) == "canceled"
-        assert set(three[0].states(labels).values()) <= {"successful", "canceled"}
-        assert started_after(three[0].audit(), labels) == []
+        states = set(three[0].states(labels).values())
+        assert states <= {"successful", "canceled"}
+        # Now and then the bots are done before the person is heard.
+        is_late = states == {"successful"}
+        assert three[0].verdict(labels.graph) == ("finished" if is_late else "canceled")
+        assert is_late or started_after(three[0].audit(), labels) == []
 
 
 def test_a_claim_that_comes_first_is_told_to_stop(pair: Pair) -> None:
