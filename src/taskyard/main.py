@@ -51,7 +51,7 @@ def _call(arguments: list[str]) -> int:
 
 
 def _nothing_more() -> None:
-    """Flush stdout, and exit with an error if that fails."""
+    """Write nothing more: the caller only flushes stdout."""
 
 
 def _version() -> str:
