@@ -91,6 +91,8 @@ def spelled(value: object) -> Any:
         return {"": type(value).__name__} | {one.name: spelled(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode()
     if isinstance(value, tuple | list):
         return [spelled(one) for one in value]
     if isinstance(value, dict):
