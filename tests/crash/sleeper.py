@@ -13,7 +13,7 @@ from taskyard.store.connection import Store, open_store
 from tests.races.servers import COMMIT, Crossing
 
 #: Taking the lock is the first commit of a pass; its first page is the second.
-PASSAGES = {"hold_pass": 1, COMMIT: 2}
+PASSAGES = {"extend_admission_lock": 1, COMMIT: 2}
 
 
 class Bed(Crossing):

@@ -73,7 +73,7 @@ def settled(server: Server, labels: Labels) -> None:
 
 def test_a_pass_that_was_frozen_for_too_long_is_replaced_and_writes_nothing(server: Server) -> None:
     labels = server.submit(graph(a=held("k"), b=held("k"), c=held("other")))
-    with asleep(server.url, "hold_pass") as sleeper:
+    with asleep(server.url, "extend_admission_lock") as sleeper:
         assert not server.engine.schedule().ran, "the lock is held"
         server.watch.later(2 * LOCK_MS)
         take_over(server, labels)
