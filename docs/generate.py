@@ -41,7 +41,7 @@ from taskyard.server.routes import audit as audit_routes
 from taskyard.server.user_api import user_api
 from taskyard.views import audit, bots, deadlock, dry_run, explain, explain_graph, graphs, history, tasks
 from taskyard.views import limits as limit_views
-from taskyard.wire import api, bot_protocol, documents, yaml_reader
+from taskyard.wire import api, attempt_limits, bot_protocol, documents, yaml_reader
 
 DOCS = Path(__file__).parent
 #: How limits are called.
@@ -212,7 +212,7 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         api, graphs, tasks, bots, history, explain, explain_graph, dry_run, limit_views, deadlock,
     ),
     "Tokens, denials and the audit": (auth, tokens, access, audit_routes, audit),
-    "Bots": (bot_api, bot_protocol, validate, fleet),
+    "Bots": (bot_api, bot_protocol, attempt_limits, validate, fleet),
     "The engine": (writer,),
 }  # fmt: skip
 

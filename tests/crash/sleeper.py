@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from taskyard.engine.engine import Engine
 from taskyard.store.connection import Store, open_store
-from tests.races.servers import COMMIT, Crossing
+from tests.races.servers import COMMIT, PLACES, Crossing
 
 #: Taking the lock is the first commit of a pass; its first page is the second.
 PASSAGES = {"extend_admission_lock": 1, COMMIT: 2}
@@ -21,6 +21,7 @@ class Bed(Crossing):
 
     def __init__(self, store: Store, place: str) -> None:
         super().__init__(store)
+        assert place in PLACES, f"no statement is called {place}"
         self._place = place
 
     def count_pass(self, name: str, arrive: Callable[[], object] = bool) -> None:

@@ -69,7 +69,7 @@ def at(url: str) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("fall", [cut, kill])
-@pytest.mark.parametrize("place", ["see_bots", "carry_started", "add_events", COMMIT])
+@pytest.mark.parametrize("place", ["record_polls", "move_started_tasks", "insert_events", COMMIT])
 def test_a_batch_that_loses_its_database_is_carried_out_when_that_is_back(
     own: Postgres, fall: Callable[[str], None], place: str
 ) -> None:
@@ -88,7 +88,7 @@ def test_a_batch_that_loses_its_database_is_carried_out_when_that_is_back(
 def test_a_graph_that_loses_its_database_between_pages_is_there_once(own: Postgres) -> None:
     with at(own.fresh()) as server:
         document = graph(**{f"t{number}": task() for number in range(1_001)})
-        for place in ("add_definitions", COMMIT):
+        for place in ("insert_definitions", COMMIT):
             with server.halted(place, 2) as halt:
                 storing = server.go(lambda place=place: server.engine.submit(document, key=place))
                 halt.reached()

@@ -22,7 +22,7 @@ LOCKS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
 
 def test_a_server_that_is_killed_in_a_pass_holds_others_up_for_two_seconds_at_most(server: Server) -> None:
     labels = server.submit(graph(a=held("k")))
-    with asleep(server.url, "hold_pass") as sleeper:
+    with asleep(server.url, "extend_admission_lock") as sleeper:
         server.settle()
         assert server.states(labels) == {"a": "pending"}, "the lock is held"
         sleeper.kill()
@@ -34,7 +34,7 @@ def test_a_server_that_is_killed_in_a_pass_holds_others_up_for_two_seconds_at_mo
 
 def test_a_server_that_is_frozen_in_a_pass_holds_others_up_for_fifteen_seconds_at_most(server: Server) -> None:
     labels = server.submit(graph(a=held("k")))
-    with asleep(server.url, "hold_pass"):
+    with asleep(server.url, "extend_admission_lock"):
         server.settle()
         took = _stands_still_for(server, labels)
     assert KILLED_MAX_MS < took <= FROZEN_MAX_MS

@@ -25,7 +25,7 @@ from taskyard.lifecycle.doctor.check import doctor
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Repo, Store, open_store
-from taskyard.store.queries import Session, TransactionConflict
+from taskyard.store.queries import POSTGRES, SQLITE, Session, TransactionConflict, statements
 from taskyard.views.history import read_history, replay
 from tests.engine.rig import SOON_S, START, TURNS_MAX, Labels, soon
 from tests.lifecycle.recount import recount
@@ -77,6 +77,10 @@ class Halt:
     def free(self) -> None:
         """Let it go on."""
         self._free.set()
+
+
+#: Where a transaction can be halted: before each statement, and before the commit.
+PLACES = {COMMIT, *statements(POSTGRES), *statements(SQLITE)}
 
 
 class Crossing:
@@ -162,6 +166,7 @@ class Server:
     @contextmanager
     def halted(self, place: str, transaction: int = 1) -> Iterator[Halt]:
         """Have the next transaction that comes to a place for the n-th time halt there."""
+        assert place in PLACES, f"no statement is called {place}"
         halt = Halt()
         self.store.halts[place] = [*[None] * (transaction - 1), halt]
         try:
