@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 UV := .tools/bin/uv
 BIN := .venv/bin
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
-JOBS ?= 3
+JOBS ?= 6
 
 FUZZ := .venv-fuzz
 COMPILE := pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header
