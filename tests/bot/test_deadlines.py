@@ -222,7 +222,8 @@ def test_nothing_is_renewed_past_its_deadline(server: FakeServer, tmp_path: Path
         until(here.exists, "it has begun")
         report = server.report(task)
     # It has half a minute of grace, but its lease ends before that.
-    assert (report.signal, report.exit_code, asked_late) == ("deadline", -signal.SIGKILL, [])
+    assert (report.signal, report.exit_code) == ("deadline", -signal.SIGKILL)
+    assert len(asked_late) <= 1, "only a request that was under way at the deadline may renew"
     assert asked.exists()
 
 
