@@ -68,6 +68,23 @@ def test_a_rerun_mends_what_was_blocked_and_what_stepped_aside(yard: Grounds) ->
     assert yard.verdict(labels) == "finished"
 
 
+def test_a_task_is_released_after_the_end_that_releases_it_in_one_transaction_too(yard: Grounds) -> None:
+    handled = node("c", failure=["s"], on_impossible="fail")
+    labels = yard.submit(
+        graph(a=node(), c=node(), s=node("a", on_impossible="skip"), f=handled, x=node("a", failure=["f"], join="any"))
+    )
+    yard.hello("rack1")
+    yard.run("rack1", labels, "a", "c")
+    yard.run("rack1", labels, "a", "c")
+    assert yard.words(labels) == {"a": "failed", "c": "failed", "s": "skipped", "f": "skipped", "x": "blocked"}
+    yard.rerun(labels["a"])
+    assert (yard.words(labels)["f"], yard.words(labels)["x"]) == ("failed", "waiting")
+    with yard.store.read() as repo:
+        failed = [one.number for one in repo.events.of(labels["f"], 0, 99) if one.target == "failed"]
+        released = [one.number for one in repo.events.of(labels["x"], 0, 99) if one.signal == "release"]
+    assert max(failed) < max(released)
+
+
 def test_a_task_rerun_behind_a_failure_is_blocked_again_at_once(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(), b=node("a", on_impossible="fail"), c=node("a")))
     yard.cancel(labels["c"])

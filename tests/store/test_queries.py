@@ -136,7 +136,7 @@ def fill(url: str) -> None:
         repo.attempts.add([(id, 1, f"b{id % 9}", "s", "p", 1, 1, 0, NOW) for id in many])
         repo.events.add(
             NOW,
-            [(id, 0, {id: [encode_fact(encode_transition(None, "running", None), None, None, None)]}) for id in many],
+            [(id, 0, [(id, [encode_fact(encode_transition(None, "running", None), None, None, None)])]) for id in many],
         )
         repo.continuations.add([("update_published", id, id, "a", "b", "", "") for id in many])
         repo.admission.mark_dirty(many)

@@ -148,8 +148,8 @@ def test_events_that_may_have_moved_a_task_are_found(store: Store) -> None:
         add_graph(repo)
         add_tasks(repo, 1, 2, 3)
         released, admitted = fact(S.UNSCHEDULED, Signal.RELEASE, S.PENDING), fact(S.PENDING, Signal.ADMIT, S.WAITING)
-        repo.events.add(NOW, [(1, 0, {1: [released, admitted], 2: [released]})])
-        repo.events.add(LATER, [(1, 3, {2: [admitted]})])
+        repo.events.add(NOW, [(1, 0, [(1, [released, admitted]), (2, [released])])])
+        repo.events.add(LATER, [(1, 3, [(2, [admitted])])])
         repo.tasks.add_mutexes([(id, "door", None) for id in (1, 2, 3)])
         repo.bots.begin_sessions([("b1", "p", "s", "", 1, NOW, NOW, "", None, None, 0)])
         repo.bots.add_events(

@@ -188,7 +188,7 @@ def test_a_key_in_use_is_a_duplicate(store: Store, table: str) -> None:
             case "dimensions":
                 repo.queues.add([(6, 2, 5, "any", "", "x")], 1)
             case _:
-                repo.events.add(NOW, [(1, 0, {1: ["[]"]})])
+                repo.events.add(NOW, [(1, 0, [(1, ["[]"])])])
 
     with store.write() as repo:
         add_graph(repo)
@@ -391,8 +391,10 @@ def test_events_are_numbered_read_in_pages_and_published_once(store: Store) -> N
         EventRow(7, number, 1, NOW, "waiting", "running", "claim", 2, 'bot \N{SNOWMAN} "', "r") for number in (1, 2)
     ]
     with store.write() as repo:
-        repo.events.add(NOW, [(1, 0, {7: [happened, happened], 1: [turned]}), (3, 5, {}), (2, 1, {9: [happened]})])
-        repo.events.add(NOW, [(1, 3, {7: [happened]})])
+        repo.events.add(
+            NOW, [(1, 0, [(7, [happened, happened]), (1, [turned])]), (3, 5, []), (2, 1, [(9, [happened])])]
+        )
+        repo.events.add(NOW, [(1, 3, [(7, [happened])])])
         assert repo.events.of(7, 0, 1) == events
         assert repo.events.of(7, 1, 1) == events[1:]
         assert [event.number for event in repo.events.of(7, 0, 9)] == [1, 2, 4]

@@ -90,8 +90,20 @@ class _GraphDelta:
     active: int = 0
     behind: int = 0
     unhandled: int = 0
-    events: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))  # by subject, in order
+    events: list[tuple[int, list[str]]] = field(default_factory=list)  # facts by subject: rows of events, in order
     started: bool = False
+    _latest: dict[int, list[str]] = field(default_factory=dict)  # the last row of each subject
+
+    def record(self, subject: int, fact: str, is_consequence: bool = False) -> None:
+        """Add a fact to the row of its subject.
+
+        A consequence of what happened to another task comes after that: it begins a new row.
+        """
+        row = self._latest.get(subject)
+        if row is None or is_consequence:
+            row = self._latest[subject] = []
+            self.events.append((subject, row))
+        row.append(fact)
 
 
 class Transaction:
@@ -264,7 +276,7 @@ class Transaction:
 
     def record_created(self, graph: int) -> None:
         """Record the event that a graph was created."""
-        self._delta(graph).events[graph].append(_graph_event(None, GraphState.RUNNING))
+        self._delta(graph).record(graph, _graph_event(None, GraphState.RUNNING))
 
     def cancel_graph(self, graph: int) -> None:
         """Mark a graph as canceled: from here on nothing in it starts."""
@@ -397,7 +409,7 @@ class Transaction:
                 task.lease_until_ms = claimant.until_ms
                 writes.begun.append(_attempt_row(task, life, claimant, now))
             task.life, task.reason, task.moved_ms = life, reason, now
-            delta.events[task.id].append(encode_fact(arrow.encoded, life.attempt, bot, reason))
+            delta.record(task.id, encode_fact(arrow.encoded, life.attempt, bot, reason), arrow.is_consequence)
             if arrow.concerns_bots:
                 self._note_for_bots(task, arrow)
             if not arrow.is_over or task.is_handler or task.needs_admission:
@@ -487,8 +499,8 @@ class Transaction:
         if state is not graph.state:
             if over(graph.state):
                 raise TransactionConflict("the graph ended meanwhile")
-            delta.events[graph.id].append(_graph_event(graph.state, state))
-        events = graph.events + sum(map(len, delta.events.values()))
+            delta.record(graph.id, _graph_event(graph.state, state))
+        events = graph.events + sum(len(facts) for _, facts in delta.events)
         return (graph.id, str(state), tally.active, tally.behind, tally.unhandled, events, self.now)
 
     def _was_not_canceled(self, graph: int) -> bool:

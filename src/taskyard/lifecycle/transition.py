@@ -79,6 +79,7 @@ class CompiledArrow:
     judged: bool  # the task has to be admitted
     dirties: bool  # an admission pass has to look at the task
     is_over: bool  # nothing follows from it, except that an admission pass may have to look
+    is_consequence: bool  # it follows from what happened to a prerequisite
     encoded: str  # source, target and signal, as an event has them
 
 
@@ -89,6 +90,10 @@ _KINDS: Final[Mapping[Signal, MoveKind]] = {
     Signal.CLAIM: MoveKind.STARTED,
     Signal.SUCCEED: MoveKind.ENDED,
 }
+
+
+#: What a task gets from its gate.
+_GATE_SIGNALS: Final = frozenset({Signal.RELEASE, Signal.BLOCK, Signal.DOOM, Signal.SKIP, Signal.MEND})
 
 
 def _compile(source: State, signal: Signal, target: State) -> CompiledArrow:
@@ -110,6 +115,7 @@ def _compile(source: State, signal: Signal, target: State) -> CompiledArrow:
         judged=follows.judged,
         dirties=bool(follows.pending or follows.holding),
         is_over=not (tells or listens or follows.judged),
+        is_consequence=signal in _GATE_SIGNALS,
         encoded=encode_transition(source.text, target.text, signal.text),
     )
 

@@ -136,7 +136,7 @@ def _write_graph(transaction: Transaction, graph: GraphFacts, wanted: GraphCount
     if published is not None and published != wanted.state:
         # Subscribers were told another state.
         turned = encode_fact(encode_transition(published, wanted.state, None), None, None, None)
-        transaction.repo.events.add(transaction.now, [(id, wanted.events, {id: [turned]})])
+        transaction.repo.events.add(transaction.now, [(id, wanted.events, [(id, [turned])])])
         wanted, moved_ms = wanted._replace(events=wanted.events + 1), transaction.now
     transaction.repo.doctor.repair_graphs([(id, *wanted, moved_ms)])
 

@@ -6,7 +6,7 @@ signal and its target: `wCr` is a task that waited, was claimed and is running. 
 written as words they were a third of all bytes that a task writes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -142,8 +142,8 @@ class EventRow:
     reason: str | None
 
 
-#: A graph, its number of events before, and the facts about each subject, in order.
-Happened: TypeAlias = tuple[int, int, Mapping[int, Sequence[str]]]
+#: A graph, its number of events before, and facts about subjects, in order: each pair is a row.
+Happened: TypeAlias = tuple[int, int, Iterable[tuple[int, Sequence[str]]]]
 
 
 def event_rows(row: Row) -> list[EventRow]:
@@ -186,7 +186,7 @@ class EventRepo:
         events: list[Row] = []
         for graph, before, subjects in happened:
             number = before
-            for subject, facts in subjects.items():
+            for subject, facts in subjects:
                 number += len(facts)
                 events.append((graph, number, subject, at, f"[{','.join(facts)}]"))
         self._session.execute_many("insert_events", events)
