@@ -5,16 +5,16 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NOT_BENCHMARKS = {"__init__", "__main__", "form", "stores", "yards"}
+NOT_BENCHMARKS = {"__init__", "__main__", "cluster", "report", "stores"}
 
 
 def names() -> list[str]:
-    """Name the benchmarks: every module here that is not part of the form."""
+    """The names of the benchmarks: every module here that is not a helper."""
     return sorted(path.stem for path in HERE.glob("*.py") if path.stem not in NOT_BENCHMARKS)
 
 
 def main() -> int:
-    """Run them all with the caller's options; 1 when one of them said so."""
+    """Run them all with the caller's options; return 1 if one of them did."""
     results = HERE / "results"
     results.mkdir(exist_ok=True)
     worst = 0

@@ -1,7 +1,7 @@
 """What admission costs: a whole decision over everything pending, and the local rule after a single release.
 
 A third of the pending tasks contend for mutexes, in a pool with room; the others wait in a pool that is full. So every
-release lets exactly one task go, however many are pending. Few and many pending are measured in turn, in the same run.
+release admits exactly one task, however many are pending. Few and many pending are measured in turn, in the same run.
 """
 
 import gc
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from time import perf_counter
 
-from benchmarks.form import Case, main
+from benchmarks.report import Case, main
 from taskyard.core.admission.index import AdmissionIndex
 from taskyard.core.admission.rules import Contender, Facts, Holder, Pool, decide
 from taskyard.core.graph.model import Mutex
@@ -41,7 +41,7 @@ def _decisions(few: int, many: int) -> Iterator[Case]:
 
 
 def _releases(few: int, many: int) -> Iterator[Case]:
-    small, large = _Yard(few), _Yard(many)
+    small, large = _Harness(few), _Harness(many)
     times_small, times_large = _in_turn(RELEASES, small.release_two, large.release_two)
     yield Case(f"give back and decide with {many:,} pending", median(times_large) / 2 * 1e6, "us", "lower")
     ratio = median(times_large) / median(times_small)
@@ -64,8 +64,8 @@ def _seconds(work: Callable[[], object]) -> float:
     return perf_counter() - start
 
 
-class _Yard:
-    """Settled lines, and who is released next: those who hold mutexes and those who fill the full pool, in turn."""
+class _Harness:
+    """An admission index, and the holders to release: in turn one of a mutex and one of the full pool."""
 
     def __init__(self, pending: int) -> None:
         facts = _facts(pending)
@@ -75,7 +75,7 @@ class _Yard:
         self._filling = deque(holder.id for holder in facts.holding if not holder.mutexes)
 
     def release_two(self) -> None:
-        """Release one of each; whom that lets go gets in line to be released later."""
+        """Release one of each; the tasks that are admitted in their place are released later."""
         for ids in (self._holding, self._filling):
             self._index.give_back(ids.popleft())
             (admitted,) = self._index.decide(NOW).admitted

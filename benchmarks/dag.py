@@ -25,14 +25,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias
 
-from benchmarks import form
-from benchmarks.form import Case, Peer
+from benchmarks import report
+from benchmarks.report import Case, Peer
 from taskyard import Dag, Scheduler
 
 LAYERS = 100
 RUNS = 3
 SEED = 7
-#: Nobody's run takes a tenth of this; one that does hangs.
+#: No run takes a tenth of this; one that does hangs.
 RUN_SECONDS_MAX = 300
 
 Label: TypeAlias = Any  # an int or a str; only Taskyard and graphlib take both
@@ -303,4 +303,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
         _run_here(sys.argv[2])
     else:
-        sys.exit(form.main("dag", measure))
+        sys.exit(report.main("dag", measure))

@@ -6,7 +6,7 @@
 - chain: 1 000 functions, each after the last: milliseconds a hop.
 - layers: 10 000 functions in layers of 100, two edges each: seconds.
 - idle: submit a graph of one to a system that does nothing; milliseconds until its function runs, by the clock of the
-  machine.
+  machine. The client then waits in one parked request, because the server would share its time with a busy client.
 - sharing: 200 tasks of 20 ms right after a burst of no-ops, on four bots of two slots: time against the ideal.
 """
 
@@ -16,8 +16,8 @@ import time
 from collections.abc import Sequence
 from statistics import median, quantiles
 
-from benchmarks.form import Case, main
-from benchmarks.yards import Yard, yard
+from benchmarks.cluster import SOON_S, Cluster, cluster
+from benchmarks.report import Case, main
 
 #: A function that does nothing and gives nothing back.
 NOOP = "gc:enable"
@@ -31,7 +31,7 @@ def measure(quick: bool) -> Sequence[Case]:
 
 
 def _on_sqlite(part: int) -> list[Case]:
-    with yard("sqlite") as one:
+    with cluster("sqlite") as one:
         one.bot("b1", 2)
         one.run(independent(100, NOOP))  # workers are warm from here on
         count = 10_000 // part
@@ -52,7 +52,7 @@ def _on_sqlite(part: int) -> list[Case]:
 
 
 def _on_postgres(part: int) -> list[Case]:
-    with yard("postgres") as one:
+    with cluster("postgres") as one:
         one.bot("b1", 2)
         one.run(independent(100, NOOP))
         count = 10_000 // part
@@ -66,7 +66,7 @@ def _on_postgres(part: int) -> list[Case]:
 
 
 def _sharing(part: int) -> list[Case]:
-    with yard("sqlite") as one:
+    with cluster("sqlite") as one:
         bots, slots, tasks, span_s = 4, 2, 200 // part * 1 or 8, 0.02
         for number in range(bots):
             one.bot(f"b{number}", slots)
@@ -80,20 +80,19 @@ def _sharing(part: int) -> list[Case]:
 # What is measured.
 
 
-def _starts(one: Yard, count: int) -> tuple[float, float]:
+def _starts(one: Cluster, count: int) -> tuple[float, float]:
     spans = []
     for _ in range(count):
         time.sleep(0.01)
         began = time.monotonic()
         graph = one.client.submit(independent(1, "time:monotonic"))
         (task,) = graph.nameMapping.values()
-        while one.client.task(task).state != "successful":
-            time.sleep(0.002)
+        one.client.wait(graph.graph_id, SOON_S)
         spans.append((float(one.client.result(task)) - began) * 1000)
     return median(spans), quantiles(spans, n=100)[98]
 
 
-def _processes(one: Yard, count: int) -> tuple[float, float]:
+def _processes(one: Cluster, count: int) -> tuple[float, float]:
     """Give the share of a bare loop's speed that is left, and that speed."""
     document = {"tasks": {f"t{number}": {"task": {"payload": {"command": [_TRUE]}}} for number in range(count)}}
     ratios, speeds = [], []
@@ -122,7 +121,7 @@ def _bare(count: int) -> float:
 
 
 def independent(count: int, function: str, args: Sequence[object] = ()) -> dict[str, object]:
-    """Tasks that wait for nobody."""
+    """Independent tasks."""
     payload = {"python": function, **({"args": list(args)} if args else {})}
     return {"tasks": {f"t{number}": {"task": {"payload": payload}} for number in range(count)}}
 

@@ -16,8 +16,8 @@ from statistics import median, quantiles
 import msgspec
 import psutil  # type: ignore[import-untyped]
 
-from benchmarks.form import Case, main
-from benchmarks.yards import Yard, yard
+from benchmarks.cluster import Cluster, cluster
+from benchmarks.report import Case, main
 from taskyard.sdk.bot_http import ServerConnection
 from taskyard.wire import bot_protocol as wire
 
@@ -30,7 +30,7 @@ _POLLED = msgspec.json.Decoder(wire.Polled)
 class Bot:
     """A bot that runs nothing."""
 
-    def __init__(self, one: Yard, number: int) -> None:
+    def __init__(self, one: Cluster, number: int) -> None:
         self.name = f"bot{number}"
         self._line = ServerConnection(one.url, {"authorization": f"Bearer {one.bot_token}"})
         self._polls = 0
@@ -58,9 +58,9 @@ class Bot:
 def measure(quick: bool) -> Sequence[Case]:
     """Measure both; `quick` only shows that it works."""
     idle, busy = (IDLE // 50, BUSY // 50) if quick else (IDLE, BUSY)
-    with yard("sqlite") as one:
+    with cluster("sqlite") as one:
         memory, starts = asyncio.run(_idle(one, idle))
-    with yard("sqlite") as one:
+    with cluster("sqlite") as one:
         spans = asyncio.run(_busy(one, busy))
     return [
         Case(f"{IDLE} idle bots, memory of the server", memory / 1e6, "MB", "lower", must=400),
@@ -71,7 +71,7 @@ def measure(quick: bool) -> Sequence[Case]:
     ]
 
 
-async def _idle(one: Yard, count: int) -> tuple[float, list[float]]:
+async def _idle(one: Cluster, count: int) -> tuple[float, list[float]]:
     bots = await _fleet(one, count)
     waiting = {asyncio.create_task(bot.poll(want=1, wait_ms=wire.WAIT_MAX_MS)): bot for bot in bots}
     await asyncio.sleep(2)
@@ -83,7 +83,7 @@ async def _idle(one: Yard, count: int) -> tuple[float, list[float]]:
         got = False
         while not got:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=30)
-            assert done, "nobody got it"
+            assert done, "no bot got it"
             for task in done:
                 bot = waiting.pop(task)
                 got = got or bool(task.result().leases)
@@ -98,7 +98,7 @@ async def _idle(one: Yard, count: int) -> tuple[float, list[float]]:
     return memory, starts
 
 
-async def _busy(one: Yard, count: int) -> list[float]:
+async def _busy(one: Cluster, count: int) -> list[float]:
     bots = await _fleet(one, count)
     await asyncio.to_thread(one.client.submit, _graph(count))
     spans: list[float] = []
@@ -120,7 +120,7 @@ async def _busy(one: Yard, count: int) -> list[float]:
     return spans
 
 
-async def _fleet(one: Yard, count: int) -> list[Bot]:
+async def _fleet(one: Cluster, count: int) -> list[Bot]:
     bots = [Bot(one, number) for number in range(count)]
     for first in range(0, count, GREETED):
         await asyncio.gather(*(bot.hello() for bot in bots[first : first + GREETED]))

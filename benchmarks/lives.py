@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, ParamSpec
 
-from benchmarks.form import Case, main
-from benchmarks.stores import Open, Yard, layered, leases_of, postgres, sqlite
+from benchmarks.report import Case, main
+from benchmarks.stores import Open, WriterHarness, layered, leases_of, postgres, sqlite
 from taskyard.store.connection import Store
 
 if TYPE_CHECKING:
@@ -64,20 +64,20 @@ class _Best:
 
 
 def lives(database: Open, bots: int, each: int, count: int, finished: int = 0) -> float:
-    """Measure lives a second: `bots` polls in a commit, each with `each` results and a wish for as many."""
+    """Measure lives a second: `bots` polls in a commit, each with `each` results and a request for as many."""
     with database() as store:
-        yard = Yard(store)
+        harness = WriterHarness(store)
         if finished:
             _fill(store, finished)
-        names = yard.hello(bots)
-        yard.submit(layered(count, max(64, bots * each)))
+        names = harness.hello(bots)
+        harness.submit(layered(count, max(64, bots * each)))
         held: list[tuple[Lease, ...]] = [()] * bots
         ended = 0
         began = time.perf_counter()
         while ended < count:
             ended += sum(map(len, held))
-            polls = [yard.poll(name, leases, each) for name, leases in zip(names, held, strict=True)]
-            held = [leases_of(answer) for answer in yard.do(polls)]
+            polls = [harness.poll(name, leases, each) for name, leases in zip(names, held, strict=True)]
+            held = [leases_of(answer) for answer in harness.do(polls)]
         return count / (time.perf_counter() - began)
 
 
@@ -117,8 +117,8 @@ INSERT INTO task (id, graph_id, previous_state, state, reason, moved_ms, rules, 
                   join_rule, on_impossible, queue_id, attempt, met)
     SELECT i * 16 + {base}, {base}, 'running', 'successful', 'done', 0, '', 'command', 100, 0, 1, 'all', 'hold', 0, 1, 2
       FROM n;
-INSERT INTO task_definition (id, graph_id, label, definition, submitter)
-    SELECT i * 16 + {base}, {base}, 't' || i, '{{}}', '' FROM n;
+INSERT INTO task_definition (id, graph_id, label, definition, submitter, user_name)
+    SELECT i * 16 + {base}, {base}, 't' || i, '{{}}', '', '' FROM n;
 INSERT INTO edge (prerequisite_id, dependent_id, on_end)
     SELECT (i - 1) * 16 + {base}, i * 16 + {base}, 'success' FROM n WHERE i > 2
     UNION ALL SELECT (i - 2) * 16 + {base}, i * 16 + {base}, 'success' FROM n WHERE i > 2;

@@ -1,7 +1,7 @@
-"""Big moves: however many tasks one wish reaches, no write transaction may take long.
+"""Big moves: however many tasks a command concerns, no write transaction may take long.
 
-Each case does one thing to a large graph and lets everything that was promised be kept. What is measured is the longest
-write transaction of all: a renewal waits that long at worst. The floor is the commit of one row, in the same run.
+Each case carries out one command on a large graph and runs all continuations. It measures the longest write
+transaction, which is how long a renewal waits at worst. The floor is the commit of one row, in the same run.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from typing import Final
 
 import psycopg
 
-from benchmarks.form import Case, main
+from benchmarks.report import Case, main
 from benchmarks.stores import DATABASES, SESSION, Open, leases_of, running
 from taskyard.core.matching import canonical
 from taskyard.core.states import Signal
@@ -24,8 +24,8 @@ from taskyard.store.connection import Store
 
 #: No write transaction may take longer, in milliseconds.
 MUST_MS: Final = 100.0
-#: How long everything that was promised may take to be kept.
-KEPT_MAX_S: Final = 300.0
+#: The limit for running all continuations.
+CONTINUATIONS_MAX_S: Final = 300.0
 _COMMAND: Final = {"payload": {"command": ["true"]}}
 
 
@@ -46,7 +46,7 @@ def _moves(quick: bool) -> list[tuple[str, Callable[[Engine], object]]]:
     few = 1_000 if quick else 20_000
     held = 400 if quick else 4_000
     return [
-        (f"submit {size:,} tasks", lambda engine: _submitted(engine, _chain_free(size))),
+        (f"submit {size:,} tasks", lambda engine: _submitted(engine, _independent(size))),
         (f"cancel a graph of {size:,}", lambda engine: _cancel_graph(engine, size)),
         (f"cancel a task and the {size:,} behind it", lambda engine: _cancel_subtree(engine, size)),
         (f"rerun {few:,} that failed", lambda engine: _rerun(engine, few)),
@@ -60,28 +60,30 @@ def _longest(database: Open, move: Callable[[Engine], object]) -> float:
     with database() as store, running(store, ticks=True) as engine:
         engine.hello(Hello("bot0", SESSION, canonical({"id": "bot0", "pool": "default"}), 10_000))
         move(engine)
-        _keep_promises(engine, store)
+        _finish_continuations(engine, store)
         return float(engine.longest_ms)
 
 
-def _keep_promises(engine: Engine, store: Store) -> None:
-    until = time.monotonic() + KEPT_MAX_S
+def _finish_continuations(engine: Engine, store: Store) -> None:
+    until = time.monotonic() + CONTINUATIONS_MAX_S
     while time.monotonic() < until:
         with store.read() as repo:
             if not repo.continuations.after(0, 1):
                 return
         time.sleep(0.02)
-    raise AssertionError(f"promises were not kept within {KEPT_MAX_S} s; the longest took {engine.longest_ms} ms")
+    raise AssertionError(
+        f"continuations were not finished within {CONTINUATIONS_MAX_S} s; the longest took {engine.longest_ms} ms"
+    )
 
 
 def _submitted(engine: Engine, tasks: dict[str, object]) -> Submitted:
     answer = engine.submit({"tasks": tasks})
     assert isinstance(answer, Submitted), answer
-    _keep_promises(engine, engine.store)
+    _finish_continuations(engine, engine.store)
     return answer
 
 
-def _chain_free(count: int) -> dict[str, object]:
+def _independent(count: int) -> dict[str, object]:
     return {f"t{number}": {"task": _COMMAND} for number in range(count)}
 
 
@@ -93,7 +95,7 @@ def _star(count: int, **node: object) -> dict[str, object]:
 
 
 def _cancel_graph(engine: Engine, count: int) -> None:
-    graph = _submitted(engine, _chain_free(count)).graph
+    graph = _submitted(engine, _independent(count)).graph
     engine.cancel(Cancel(graph=graph, actor="benchmark"))
 
 
@@ -103,7 +105,7 @@ def _cancel_subtree(engine: Engine, count: int) -> None:
 
 
 def _rerun(engine: Engine, count: int) -> None:
-    graph = _submitted(engine, _chain_free(count)).graph
+    graph = _submitted(engine, _independent(count)).graph
     _work(engine, count, Signal.FAIL)
     engine.rerun(Rerun(graph=graph, actor="benchmark"))
 
@@ -114,16 +116,16 @@ def _fan_out(engine: Engine, count: int) -> None:
 
 
 def _fan_in(engine: Engine, count: int) -> None:
-    names = list(_chain_free(count))
+    names = list(_independent(count))
     cleanup = {"requires": [{"task": name, "on": "always"} for name in names], "task": _COMMAND}
-    _submitted(engine, _chain_free(count) | {"cleanup": cleanup})
+    _submitted(engine, _independent(count) | {"cleanup": cleanup})
     _work(engine, count, Signal.FAIL)
-    _keep_promises(engine, engine.store)
+    _finish_continuations(engine, engine.store)
     _work(engine, 1, Signal.SUCCEED)
 
 
 def _restart(engine: Engine, count: int) -> None:
-    _submitted(engine, _chain_free(count))
+    _submitted(engine, _independent(count))
     _claim(engine, count)
     engine.hello(Hello("bot0", "another", canonical({"id": "bot0", "pool": "default"}), 10_000))
 

@@ -18,8 +18,8 @@ from typing import Final
 
 import psycopg
 
-from benchmarks.form import Case, main
-from benchmarks.yards import yard
+from benchmarks.cluster import cluster
+from benchmarks.report import Case, main
 from taskyard.engine.failpoints import VARIABLE
 from taskyard.sdk import Client
 from tests.postgres import Postgres
@@ -46,19 +46,19 @@ def measure(quick: bool) -> Sequence[Case]:  # noqa: ARG001 - there is no smalle
 
 def killed_in_a_pass() -> Case:
     """One of two servers is killed while it has the lock of the pass: the other lets work in."""
-    with two_servers() as (servers, victim):
+    with two_servers() as (servers, halted):
         graph = submit(servers.client)
-        victim.kill()
-        took = seconds_until(lambda: is_let_in(servers.client, graph))
+        halted.kill()
+        took = seconds_until(lambda: is_admitted(servers.client, graph))
     return Case("postgres, a server is killed in a pass", took, "s", "lower", must=2.0)
 
 
 def frozen_in_a_pass() -> Case:
     """One of two servers is frozen while it has the lock of the pass: the other lets work in."""
-    with two_servers() as (servers, victim):
+    with two_servers() as (servers, halted):
         graph = submit(servers.client)
-        victim.send_signal(signal.SIGSTOP)
-        took = seconds_until(lambda: is_let_in(servers.client, graph))
+        halted.send_signal(signal.SIGSTOP)
+        took = seconds_until(lambda: is_admitted(servers.client, graph))
     return Case("postgres, a server is frozen in a pass", took, "s", "lower", must=15.0)
 
 
@@ -66,19 +66,19 @@ def killed_in_a_pass_and_started_again() -> Case:
     """The only server of a file is killed while it has the lock of the pass: it lets work in once it is up again."""
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        servers_of(f"sqlite:///{Path(folder) / 'yard.db'}") as servers,
+        servers_of(f"sqlite:///{Path(folder) / 'taskyard.db'}") as servers,
     ):
         servers.stop(servers.first)
         servers.start(**DIES_IN_A_PASS).wait(SOON_S)
         servers.start_and_ask()
         graph = submit(servers.client)
-        took = seconds_until(lambda: is_let_in(servers.client, graph))
+        took = seconds_until(lambda: is_admitted(servers.client, graph))
     return Case("sqlite, killed in a pass and started again", took, "s", "lower", must=2.0)
 
 
 def bot_killed() -> Case:
     """A bot is killed and does not come back: it is marked missing, and another bot begins what it ran."""
-    with yard("sqlite") as one:
+    with cluster("sqlite") as one:
         lost = one.bot("lost", slots=1)
         payload = {"script": '[ "$TASKYARD_ATTEMPT" = 2 ] || sleep 600'}
         graph = one.client.submit({"tasks": {"t": {"task": {"payload": payload}}}}).graph_id
@@ -153,19 +153,19 @@ def servers_of(database: str) -> Iterator[Servers]:
 def two_servers() -> Iterator[tuple[Servers, "subprocess.Popen[bytes]"]]:
     """Two servers on one PostgreSQL; the second has halted with the lock of the pass."""
     with Postgres(durable=True) as postgres, servers_of(postgres.fresh()) as servers:
-        victim = servers.start(**HALTS_IN_A_PASS)
+        halted = servers.start(**HALTS_IN_A_PASS)
         _wait_for_a_holder(servers.database)
-        yield servers, victim
+        yield servers, halted
 
 
 def submit(client: Client) -> str:
-    """Submit a graph of one task, which a pass has to let in."""
+    """Submit a graph of one task, which a pass has to admit."""
     task = {"payload": {"command": ["true"]}, "dimensions": {"pool": "default"}}
     return client.submit({"tasks": {"t": {"task": task}}}).graph_id
 
 
-def is_let_in(client: Client, graph: str) -> bool:
-    """Whether that task has been let in."""
+def is_admitted(client: Client, graph: str) -> bool:
+    """Whether that task has been admitted."""
     return all(task.state == "waiting" for task in client.tasks(graph))
 
 

@@ -1,7 +1,7 @@
 """What `schedule()` costs: the first pass over everything that is pending, and a pass after one release.
 
-A third of the pending tasks contend for mutexes, at most one per key can go; the others wait in a pool that is soon
-full. So a pass has to look at all of them once, and a release lets exactly one task go, however many are pending.
+A third of the pending tasks contend for mutexes, at most one per key is admitted; the others wait in a pool that soon
+is full. So a pass looks at all of them once, and a release admits exactly one task, however many are pending.
 The floor of a release is the bare commits that it needs, measured in the same run.
 
 Another case has many tasks held by mutexes, first a moment ago and then for longer than `stake_after`, so that every
@@ -15,8 +15,8 @@ from statistics import median
 from time import perf_counter, time_ns
 from typing import TypeVar
 
-from benchmarks.form import Case, main
-from benchmarks.stores import DATABASES, Beside, Open, running
+from benchmarks.report import Case, main
+from benchmarks.stores import DATABASES, ConcurrentBot, Open, running
 from taskyard.core import ids
 from taskyard.core.admission.rules import STAKE_AFTER_MS
 from taskyard.core.graph.model import GraphDefinition
@@ -33,6 +33,7 @@ from taskyard.lifecycle.rows import NewTasks
 from taskyard.lifecycle.submit import NewGraph, Submitted, submit
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.connection import Store
+from taskyard.store.repo.admission import PoolRow
 
 Answer = TypeVar("Answer")
 
@@ -66,11 +67,11 @@ def measure(quick: bool) -> Sequence[Case]:
 def _passes(name: str, database: Open, pending: int, must: float | None) -> Iterator[Case]:
     """Measure the first pass, then single releases."""
     with database() as store:
-        yard = _Yard(store, pending, _task)
-        first = _seconds(yard.schedule_all)
-        leases = yard.claim(KEYS)
-        releases = [_seconds(partial(yard.release, lease)) for lease in leases[:RELEASES]]
-        floor = 3 * median(_seconds(yard.commit) for _ in range(RELEASES))
+        harness = _Harness(store, pending, _task)
+        first = _seconds(harness.schedule_all)
+        leases = harness.claim(KEYS)
+        releases = [_seconds(partial(harness.release, lease)) for lease in leases[:RELEASES]]
+        floor = 3 * median(_seconds(harness.commit) for _ in range(RELEASES))
     yield Case(f"{name}, first pass over {pending:,} pending", first, "s", "lower", must=must)
     yield Case(
         f"{name}, release one and schedule, {pending:,} pending, p50",
@@ -87,9 +88,9 @@ def _passes(name: str, database: Open, pending: int, must: float | None) -> Iter
 def _aged(name: str, database: Open, held: int) -> Iterator[Case]:
     """Measure the same with tasks that have not aged, and with tasks that all have."""
     with database() as one, database() as other:
-        fresh, old = _Yard(one, held, _lone), _Yard(other, held, _lone)
-        leases = [_first_leases(yard) for yard in (fresh, old)]
-        old.later(STAKE_AFTER_MS + 1_000)
+        fresh, old = _Harness(one, held, _lone), _Harness(other, held, _lone)
+        leases = [_first_leases(harness) for harness in (fresh, old)]
+        old.advance(STAKE_AFTER_MS + 1_000)
         aging = _seconds(old.schedule_all)
         # In turn, so that whatever else the machine does hits both alike.
         taken = [(fresh.taken_over(), old.taken_over()) for _ in range(TAKEOVERS)]
@@ -98,14 +99,14 @@ def _aged(name: str, database: Open, held: int) -> Iterator[Case]:
             for young, aged in zip(*leases, strict=True)
         ]
     yield Case(f"{name}, the pass in which {held:,} stake their keys", aging, "s", "lower")
-    told = f"{held:,} aged / not aged"
-    yield Case(f"{name}, take over from another server, {told}", _ratio(taken), "ratio", "lower", must=1.5)
-    yield Case(f"{name}, release one and schedule, {told}", _ratio(released), "ratio", "lower", must=1.5)
+    suffix = f"{held:,} aged / not aged"
+    yield Case(f"{name}, take over from another server, {suffix}", _ratio(taken), "ratio", "lower", must=1.5)
+    yield Case(f"{name}, release one and schedule, {suffix}", _ratio(released), "ratio", "lower", must=1.5)
 
 
-def _first_leases(yard: "_Yard") -> tuple[Lease, ...]:
-    yard.schedule_all()
-    return yard.claim(KEYS)
+def _first_leases(harness: "_Harness") -> tuple[Lease, ...]:
+    harness.schedule_all()
+    return harness.claim(KEYS)
 
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
@@ -113,10 +114,10 @@ def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def _beside(name: str, database: Open, pending: int) -> Case:
-    """Measure how long a bot waits while somebody else's pass looks at everything."""
+    """Measure how long a bot waits while another server's pass reads everything."""
     with database() as store:
-        _Yard(store, pending, _task)
-        bot = Beside()
+        _Harness(store, pending, _task)
+        bot = ConcurrentBot()
         with running(store, events=False) as engine:
             bot.start(engine)
             while engine.schedule().more:
@@ -125,7 +126,7 @@ def _beside(name: str, database: Open, pending: int) -> Case:
     return Case(f"{name}, renew and claim beside a pass over {pending:,}, p99", p99, "ms", "lower", must=150.0)
 
 
-class _Yard:
+class _Harness:
     """A store with everything pending, one bot, and `schedule()`."""
 
     def __init__(self, store: Store, pending: int, task: Callable[[int], dict[str, object]]) -> None:
@@ -135,7 +136,7 @@ class _Yard:
         self._ahead_ms = 0
         self._servers = 0
         self._admission = self._another()
-        self._do(lambda transaction: set_pool(transaction, "full", CAPACITY, False, "benchmark"))
+        self._do(lambda transaction: set_pool(transaction, PoolRow("full", CAPACITY, False), "benchmark"))
         if task is _task:
             self._do(_set_strict_order)
         dimensions = canonical({"id": BOT, "pool": ["roomy", "full"]})
@@ -149,23 +150,23 @@ class _Yard:
             pass
 
     def taken_over(self) -> float:
-        """Let another server come, which knows nothing; say for how many seconds it reads and thinks."""
+        """Let another server take over, without any memory; return the seconds of its first pass."""
         self._admission = self._another()
         return _seconds(self.schedule_all)
 
-    def later(self, ms: int) -> None:
-        """Let time go by."""
+    def advance(self, ms: int) -> None:
+        """Advance the clock."""
         self._ahead_ms += ms
 
     def claim(self, want: int) -> tuple[Lease, ...]:
-        """Let the bot take as many of those that hold mutexes."""
+        """Let the bot claim as many tasks that hold mutexes."""
         found = self._poll(Poll(BOT, "s1", self._next_poll(), want=KEYS + CAPACITY)).leases
         with self.store.read() as repo:
             holding = repo.admission.mutexes_of([lease.task for lease in found])
         return tuple(lease for lease in found if lease.task in holding)[:want]
 
     def release(self, lease: Lease) -> None:
-        """One holder of a mutex ends well, and the next one for its key is let in."""
+        """One holder of a mutex succeeds, and the next one for its key is admitted."""
         report = Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED)
         self._poll(Poll(BOT, "s1", reports=(report,)))
         assert self._admission.schedule().admitted == 1

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from benchmarks.form import Case, main
-from benchmarks.yards import yard
+from benchmarks.cluster import cluster
+from benchmarks.report import Case, main
 
 RUNS: Final = 20
 #: What a person does not notice.
@@ -26,7 +26,7 @@ EMPTY: Final = "an empty Python"
 
 def measure(quick: bool) -> list[Case]:
     """Measure commands against a server with one graph of some tasks."""
-    with yard("sqlite") as place, tempfile.TemporaryDirectory() as home:
+    with cluster("sqlite") as place, tempfile.TemporaryDirectory() as home:
         token = place.client.new_token("user", "startup", scopes=["admin"]).token
         graph = place.client.submit({"name": "startup", "tasks": {f"t{number}": NOOP for number in range(50)}}).graph_id
         place.client.wait(graph, 60)

@@ -1,6 +1,6 @@
-"""Real stores for benchmarks: a fresh database with durable settings, graphs in it, and bots that do nothing.
+"""Real stores for benchmarks: a fresh database with durable settings, graphs in it, and bots that run nothing.
 
-The engine's own writer carries everything out, in this thread: what is measured is the work, not the waiting.
+The engine's own writer carries everything out, in this thread, so that the work is measured and not the waiting.
 """
 
 import tempfile
@@ -27,7 +27,7 @@ from tests.postgres import Postgres
 
 SESSION = "s"
 _SUCCEED = Signal.SUCCEED
-#: Between two polls of a bot that never rests.
+#: The pause between two polls of a busy bot.
 PAUSE_S = 0.005
 
 
@@ -35,7 +35,7 @@ PAUSE_S = 0.005
 def sqlite() -> Iterator[Store]:
     """A store in a file of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        url = f"sqlite:///{Path(folder) / 'yard.db'}"
+        url = f"sqlite:///{Path(folder) / 'taskyard.db'}"
         migrate.upgrade(url)
         with closing(open_store(url)) as store:
             yield store
@@ -49,24 +49,25 @@ def postgres() -> Iterator[Store]:
 
 
 Open = Callable[[], AbstractContextManager[Store]]
-#: What there is to measure, in this order: PostgreSQL takes longer.
+#: The databases to measure, in this order, because PostgreSQL takes longer.
 DATABASES: Final[Mapping[str, Open]] = {"sqlite": sqlite, "postgres": postgres}
 
 
 @contextmanager
 def running(store: Store, clock: Clock | None = None, *, events: bool = True, ticks: bool = False) -> Iterator[Engine]:
-    """An engine at work, which leaves the store open when it ends."""
+    """A running engine, which leaves the store open when it stops."""
     engine = Engine(store, clock, events=events, ticks=ticks)
     engine.start()
     try:
         yield engine
     finally:
-        engine.background.stop()
+        for thread in (engine.relay, engine.retention, engine.background):
+            thread.stop()
         engine.writer_thread.stop()
 
 
-class Yard:
-    """A store, its writer, and bots that end at once whatever they are given."""
+class WriterHarness:
+    """A store, its writer, and bots that report success at once."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -75,15 +76,15 @@ class Yard:
         self._polls = 0
 
     def submit(self, document: object) -> int:
-        """Submit a graph and see it open; give its id."""
+        """Submit a graph and wait until it is open; return its id."""
         with running(self.store, self.clock) as engine:
             answer = engine.submit(document)
             assert isinstance(answer, Submitted), answer
-            while self._promised():
+            while self._has_continuations():
                 time.sleep(0.01)
         return answer.graph
 
-    def _promised(self) -> bool:
+    def _has_continuations(self) -> bool:
         with self.store.read() as repo:
             return bool(repo.continuations.after(0, 1))
 
@@ -92,14 +93,14 @@ class Yard:
         return self.writer.run(lambda transaction: execute_commands(transaction, commands), Boundary.BATCH)
 
     def hello(self, count: int, **dimensions: str | tuple[str, ...]) -> list[str]:
-        """Have bots say hello; give their names."""
+        """Let bots say hello; return their names."""
         names = [f"bot{number}" for number in range(count)]
-        asked = [canonical({"id": name, "pool": "default", **dimensions}) for name in names]
-        self.do([Hello(name, SESSION, has) for name, has in zip(names, asked, strict=True)])
+        dimension_sets = [canonical({"id": name, "pool": "default", **dimensions}) for name in names]
+        self.do([Hello(name, SESSION, has) for name, has in zip(names, dimension_sets, strict=True)])
         return names
 
     def poll(self, bot: str, leases: Sequence[Lease] = (), want: int = 0) -> Poll:
-        """What a bot says that has ended some tasks and wants others."""
+        """The poll of a bot that has ended some tasks and wants others."""
         self._polls += 1
         ended = tuple([Report(one.task, one.attempt, one.fence, _SUCCEED) for one in leases])
         return Poll(bot, SESSION, str(self._polls), ended, want=want)
@@ -121,8 +122,8 @@ def layered(count: int, width: int) -> dict[str, object]:
     return {"tasks": tasks}
 
 
-class Beside:
-    """A bot that claims and renews without end, and remembers how long each took."""
+class ConcurrentBot:
+    """A bot that claims and renews in a thread, and measures how long each poll takes."""
 
     def __init__(self) -> None:
         self._spans: list[float] = []
@@ -130,7 +131,7 @@ class Beside:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self, engine: Engine) -> None:
-        """Give it something to claim, and begin; `engine` is the store's."""
+        """Submit something to claim, and begin to poll."""
         self._engine = engine
         task = {"task": {"payload": {"command": ["true"]}}}
         engine.submit({"tasks": {f"t{number}": task for number in range(1_000)}})
@@ -138,7 +139,7 @@ class Beside:
         self._thread.start()
 
     def stop(self) -> float:
-        """End, and give the p99 in milliseconds."""
+        """Stop, and return the p99 in milliseconds."""
         self._ended.set()
         self._thread.join(60)
         return quantiles(self._spans, n=100)[98]

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Final
 
-from benchmarks.form import Case, main
-from benchmarks.stores import DATABASES, Beside, layered, running
+from benchmarks.report import Case, main
+from benchmarks.stores import DATABASES, ConcurrentBot, layered, running
 from taskyard.lifecycle.gc_pause import gc_paused
 from taskyard.lifecycle.submit import Submitted
 from taskyard.wire import documents
@@ -71,11 +71,11 @@ def submit(name: str, how: str, size: int) -> None:
     """Submit one graph to one database, and print what it took."""
     text = json.dumps(layered(size, WIDTH))
     with DATABASES[name]() as store, running(store) as engine:
-        beside = Beside()
+        beside = ConcurrentBot()
         if how == "beside":
             beside.start(engine)
         began = time.perf_counter()
-        with gc_paused():  # as whoever reads large documents for a living would
+        with gc_paused():  # as a server does for large documents
             document = documents.read(text)
         answer = engine.submit(document)
         seconds = time.perf_counter() - began

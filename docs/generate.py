@@ -7,6 +7,7 @@ A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; everything 
 import ast
 import dataclasses
 import inspect
+import json
 import re
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from typing import Any
 import click
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import TypeAdapter
 
 from taskyard.bot.payloads import PASSED_ON
 from taskyard.cli import main as program
@@ -26,21 +28,54 @@ from taskyard.cli import profiles
 from taskyard.cli.exit_codes import MEANINGS
 from taskyard.cli.options import Context, ServerOption
 from taskyard.core import fleet
-from taskyard.core.events import KINDS, Event
+from taskyard.core.catalogue import model as catalogue_limits
+from taskyard.core.catalogue import schema as catalogue_schema
+from taskyard.core.events import KINDS
 from taskyard.core.graph import FIELDS, REQUIRED, Field
 from taskyard.core.graph import errors as graph_errors
 from taskyard.core.graph import model as graph_limits
 from taskyard.core.states import ARROWS, Outcome, Signal, State, effects, step
 from taskyard.engine import validate, writer
 from taskyard.engine.engine import Engine
-from taskyard.engine.submit import UNSUPPORTED_FIELDS, UNSUPPORTED_KINDS
-from taskyard.server import auth, bot_api, connections, context, errors, requests, responses, serve, settings, tokens
+from taskyard.files import blob_frames, digests
+from taskyard.server import (
+    auth,
+    bot_api,
+    connections,
+    context,
+    errors,
+    file_store,
+    requests,
+    responses,
+    serve,
+    settings,
+    tokens,
+)
 from taskyard.server.metrics import ServerMetrics
 from taskyard.server.routes import access, health, output
 from taskyard.server.routes import audit as audit_routes
+from taskyard.server.routes import events as event_routes
+from taskyard.server.routes import files as file_routes
+from taskyard.server.routes import retention as retention_routes
+from taskyard.server.routes import task_list as task_list_routes
 from taskyard.server.user_api import user_api
-from taskyard.views import audit, bots, deadlock, dry_run, explain, explain_graph, graphs, history, tasks
+from taskyard.views import (
+    audit,
+    bots,
+    deadlock,
+    demand,
+    dry_run,
+    explain,
+    explain_graph,
+    graphs,
+    history,
+    task_list,
+    tasks,
+)
+from taskyard.views import catalogue as catalogue_views
+from taskyard.views import launches as launch_views
 from taskyard.views import limits as limit_views
+from taskyard.views import schedules as schedule_views
 from taskyard.wire import api, attempt_limits, bot_protocol, documents, yaml_reader
 
 DOCS = Path(__file__).parent
@@ -66,18 +101,18 @@ def diagram() -> str:
 
 
 def matrix() -> str:
-    """Tell what every signal does in every state."""
+    """The table of what every signal does in every state."""
     rows = ([f"**{state}**", *(_cell(state, signal) for signal in Signal)] for state in State)
     return _table(["", *Signal], rows)
 
 
 def follows() -> str:
-    """Tell what follows from each move."""
+    """The table of the effects of each transition."""
     moves = dict.fromkeys(
         (arrow.source, end) for arrow in ARROWS for end in (arrow.target, arrow.again) if end is not None
     )
     rows = (_effect_row(source, target) for source, target in moves)
-    return _table(["from", "to", "dependents hear", "queue", "mutexes and weight", "attempt", "round"], rows)
+    return _table(["from", "to", "propagates", "queue", "mutexes and weight", "attempt", "round"], rows)
 
 
 def events() -> str:
@@ -87,15 +122,24 @@ def events() -> str:
 
 def event_fields() -> str:
     """List what an event carries."""
-    notes = _notes(Event)
-    return _table(["field", "what it is"], ([f"`{one.name}`", notes[one.name]] for one in _fields(Event)))
+    notes = _notes(api.EventView)
+    return _table(["field", "what it is"], ([f"`{one.name}`", notes[one.name]] for one in _fields(api.EventView)))
+
+
+def event_schema() -> str:
+    """Write the JSON Schema of an event."""
+    schema = TypeAdapter(api.EventView).json_schema()
+    for field in schema["properties"].values():
+        del field["title"]
+    schema["properties"]["kind"]["enum"] = list(KINDS)
+    return f"```json\n{json.dumps(schema, indent=2)}\n```"
 
 
 def server_settings() -> str:
-    """List what a server is told by whoever makes one in Python."""
+    """List the settings of a server that is created in Python."""
     notes = _notes(settings.Settings)
     rows = ([f"`{one.name}`", f"`{one.default!r}`", notes[one.name]] for one in _fields(settings.Settings))
-    return _table(["setting", "unless told", "what it is"], rows)
+    return _table(["setting", "default", "what it is"], rows)
 
 
 def passed_on() -> str:
@@ -104,18 +148,24 @@ def passed_on() -> str:
 
 
 def metrics() -> str:
-    """List what `/metrics` tells, as a server tells it that has answered one request."""
+    """The table of the metrics of a server that has answered one request."""
     with tempfile.TemporaryDirectory() as folder, Engine.open(f"sqlite:///{folder}/yard.db") as engine:
         server_metrics = ServerMetrics(engine)
         server_metrics.count("GET", "/healthz", 200, 0.0)
-        found = list(text_string_to_metric_families(server_metrics.text().decode()))
+        found = list(text_string_to_metric_families(server_metrics.text(with_demand=True).decode()))
     rows = ([f"`{_metric_name(one)}`", one.type, " ".join(_labels_of(one)), one.documentation] for one in found)
     return _table(["metric", "type", "labels", "what it tells"], (row for row in rows if "_created`" not in row[0]))
 
 
 def fields() -> str:
     """List every field of the graph document, level by level."""
-    return "\n\n".join(f"### {_TITLES[level]}\n\n{_field_table(level, table)}" for level, table in FIELDS.items())
+    return "\n\n".join(f"### {_TITLES[level]}\n\n{_field_table(table)}" for level, table in FIELDS.items())
+
+
+def catalogue() -> str:
+    """List every field of the documents of the catalogue, kind by kind."""
+    tables = catalogue_schema.FIELDS.items()
+    return "\n\n".join(f"### {_CATALOGUE_TITLES[level]}\n\n{_field_table(table)}" for level, table in tables)
 
 
 def commands() -> str:
@@ -160,7 +210,7 @@ def needed(method: str, path: str, operation: Mapping[str, Any]) -> str:
 
 
 def command_line(name: str) -> str:
-    """Tell how a command is called and what it takes, in the words of its help."""
+    """The usage of a command and its arguments, from its help."""
     command = program.COMMANDS[name].load()
     context = Context(command, info_name=f"taskyard {name}", **command.context_settings)
     rows = _takes(context, [param for param in command.params if not isinstance(param, ServerOption)])
@@ -206,10 +256,14 @@ def limits() -> str:
 
 #: Where limits stand, by what they bound.
 LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
-    "Documents": (documents, yaml_reader, graph_errors, graph_limits),
-    "Requests of people": (settings, serve, connections, context, requests, responses, errors, output, health),
+    "Documents": (documents, yaml_reader, graph_errors, graph_limits, catalogue_limits),
+    "Requests of people": (
+        settings, serve, connections, context, requests, responses, errors, output, event_routes, health,
+    ),
+    "Files": (blob_frames, digests, file_routes, file_store),
     "What people are shown": (
-        api, graphs, tasks, bots, history, explain, explain_graph, dry_run, limit_views, deadlock,
+        api, graphs, tasks, task_list, task_list_routes, retention_routes, bots, history, explain, explain_graph,
+        dry_run, limit_views, catalogue_views, launch_views, schedule_views, deadlock, demand,
     ),
     "Tokens, denials and the audit": (auth, tokens, access, audit_routes, audit),
     "Bots": (bot_api, bot_protocol, attempt_limits, validate, fleet),
@@ -284,20 +338,34 @@ _TITLES = {
     "slice": "A slice",
     "mutex": "A mutex",
     "payload": "A payload",
+    "input": "An input",
+    "output": "An output with a name",
+    "secret": "An entry of `secrets` as an object",
     "ansible": "`ansible` as an object",
+    "git": "`git` as an object",
     "approval": "`approval` as an object",
 }
 
 
-def _field_table(level: str, table: Iterable[Field]) -> str:
-    rows = ([f"`{one.name}`", one.reader.takes, _default(one.default), one.doc + _not_yet(level, one)] for one in table)
+_CATALOGUE_TITLES = {
+    "project": "`project`",
+    "inventory": "`inventory`",
+    "source": "An entry of `sources`",
+    "group": "An entry of `groups`",
+    "job_template": "`job_template`",
+    "workflow_template": "`workflow_template`",
+    "node": "An entry of `nodes`",
+    "system_job_template": "`system_job_template`",
+    "survey": "An entry of `survey`",
+    "schedule": "`schedule`",
+    "pool": "`pool`",
+    "limit": "`limit`",
+}
+
+
+def _field_table(table: Iterable[Field]) -> str:
+    rows = ([f"`{one.name}`", one.reader.takes, _default(one.default), one.doc] for one in table)
     return _table(["field", "takes", "left out", "meaning"], rows)
-
-
-def _not_yet(level: str, field: Field) -> str:
-    """Say that a field is refused, because nobody does yet what it asks for."""
-    unsupported_faults = {"task": frozenset({"idempotent"}), "payload": UNSUPPORTED_KINDS | UNSUPPORTED_FIELDS}
-    return " **Not supported yet:** refused." if field.name in unsupported_faults.get(level, frozenset()) else ""
 
 
 def _default(value: object) -> str:
@@ -318,7 +386,7 @@ def _effect_row(source: State, target: State) -> list[str]:
     return [
         source,
         target,
-        found.tell or "",
+        found.propagates or "",
         ("", "enters", "leaves")[found.queued],
         ("", "taken", "given back")[found.holding],
         ("", "starts", "ends")[found.leased],
@@ -338,9 +406,11 @@ def _fill(part: re.Match[str]) -> str:
 
 PARTS: Mapping[str, Callable[[], str]] = {
     **{f"command-{name.replace(' ', '-')}": partial(command_line, name) for name in program.COMMANDS},
+    "catalogue": catalogue,
     "commands": commands,
     "diagram": diagram,
     "event-fields": event_fields,
+    "event-schema": event_schema,
     "environment": environment,
     "events": events,
     "exit-codes": exit_codes,

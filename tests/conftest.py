@@ -1,9 +1,9 @@
-"""What all tests share: how hypothesis searches, and databases to write to.
+"""What all tests share: settings of hypothesis, and databases.
 
 A slow machine is no fault, so an example has no deadline. CI tries the same examples each time, so that a change is
-judged by what it changes; everywhere else chance goes on looking.
+judged by what it changes; everywhere else the examples are random.
 
-Databases are real and each test has its own; only their first making is shared.
+Databases are real and each test has its own, copied from a shared template.
 """
 
 import os
@@ -35,7 +35,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
 def has_room(folder: Path) -> bool:
-    """Whether tests can keep files in a folder, and run programs that they put there."""
+    """Whether tests can keep files in a folder, and run programs from there."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -44,7 +44,7 @@ def has_room(folder: Path) -> bool:
 
 
 def pytest_configure() -> None:
-    """Give every program that tests start what it needs, whatever the environment of the tests says.
+    """Set up the environment of every program that tests start.
 
     They can be interrupted, even if the tests run in the background, where SIGINT is ignored. They keep the bytecode
     of what they import: tests start hundreds of programs, and each would spend a second on compiling it anew. Their
@@ -56,8 +56,8 @@ def pytest_configure() -> None:
         os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Hypothesis watches the chance that all modules share, and takes it for a test's when the threads of a pool of
-    # connections use it: they get some of their own.
+    # Hypothesis watches the shared random generator, and reports it when the threads of a connection pool use it: they
+    # get one of their own.
     psycopg_pool.base.random = Random().random  # type: ignore[attr-defined]
 
 

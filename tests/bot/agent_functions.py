@@ -108,7 +108,7 @@ _CALLERS: list[str] = []
 
 
 def remember(caller: str) -> dict[str, Any]:
-    """Return the pid, and who called in this process before."""
+    """Return the pid, and the callers in this process before."""
     before = list(_CALLERS)
     _CALLERS.append(caller)
     return {"pid": os.getpid(), "before": before}

@@ -8,7 +8,9 @@ from pathlib import Path
 import msgspec
 
 from taskyard.bot.agent import run
+from taskyard.bot.caches import CacheLimits
 from taskyard.bot.config import BotConfig
+from taskyard.bot.health_check import CheckSpec
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -16,4 +18,7 @@ if __name__ == "__main__":
     for name in ("state", "dimensions_file"):
         if name in fields:
             fields[name] = Path(fields[name])
+    for name, kind in (("check", CheckSpec), ("caches", CacheLimits)):
+        if name in fields:
+            fields[name] = kind(**fields[name])
     raise SystemExit(run(BotConfig(**fields)))

@@ -68,6 +68,8 @@ class FakeServer:
     taken_away: set[str] = field(default_factory=set)
     terminate: bool = False
     inputs: dict[str, bytes] = field(default_factory=dict)
+    secrets: dict[str, Answer] = field(default_factory=dict)
+    files: Callable[[str, bytes], Answer] | None = None  # answers what is asked of files, by path and body
     queue: list[Lease] = field(default_factory=list)
     given: dict[str, list[Lease]] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -119,6 +121,8 @@ class FakeServer:
     async def _answer(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
         with self.changed:
             self.requests.append((path, headers))
+        if self.files is not None and "/bot/" not in path:
+            return self.files(path, body)
         match path.rpartition("/")[2]:
             case "hello":
                 hello = msgspec.json.decode(body, type=Hello)
@@ -127,6 +131,8 @@ class FakeServer:
                 return self._note(self.goodbyes, msgspec.json.decode(body, type=Goodbye), {})
             case "trouble":
                 return self._note(self.troubles, msgspec.json.decode(body, type=Trouble), {})
+            case "secrets":
+                return self.secrets[path.split("/")[-2]]
             case "inputs":
                 return 200, self.inputs[path.split("/")[-2]]
             case _:

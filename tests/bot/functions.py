@@ -98,6 +98,10 @@ def folder_and_variables(*names: str) -> list[Any]:
     return [os.getcwd(), *(os.environ.get(name) for name in names)]
 
 
+def variable_and_process(name: str) -> list[Any]:
+    return [os.environ.get(name), os.getpid()]
+
+
 def inputs_and_checkpoint() -> list[Any]:
     kept = current.checkpoint()
     return [current.inputs(), None if kept is None else kept.decode()]

@@ -77,7 +77,7 @@ def test_reports_and_the_next_request_for_work_are_one_request(server: FakeServe
 
 @dataclass
 class SlowServer(FakeServer):
-    """Answers a bot with many attempts in hand late, until two of its requests came at once."""
+    """Delays the answers to a bot with many attempts, until two of its requests came at once."""
 
     under_way: int = 0  # requests of such a bot under way
     together: int = 0  # the most of them at once
@@ -108,7 +108,7 @@ def test_while_short_calls_end_faster_than_answers_come_two_requests_are_under_w
     assert sum(len(poll.reports) for poll in server.polls) == len(tasks), "each end is reported once"
     assert {report.signal for report in server.reports.values()} == {"succeed"}
     assert server.together == 2
-    # For the server, an ended attempt is in hand until it is reported.
+    # For the server, a bot has an ended attempt until it is reported.
     assert 100 < server.in_hand <= 2 * IN_HAND_MAX, "many are in hand, and no more than the bound"
 
 
@@ -164,10 +164,13 @@ def test_a_missing_program_or_folder_fails_with_a_message(server: FakeServer, tm
 
 
 def test_an_unsupported_kind_fails_with_a_message(server: FakeServer, tmp_path: Path) -> None:
-    task = server.add({"ansible": "site.yml"})
+    task = server.add({"approval": "Ship it?"})
     with bot(server, tmp_path):
         assert server.report(task).signal == "fail"
-    assert server.printed[task] == b"taskyard: this bot runs command, script and python; it cannot run ansible\n"
+    assert (
+        server.printed[task]
+        == b"taskyard: this bot runs command, script, python, ansible and git; it cannot run approval\n"
+    )
 
 
 def test_a_task_gets_its_identity_and_never_the_bots_token(server: FakeServer, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_stop_ends_a_task_within_its_grace(server: FakeServer, tmp_path: Path)
     assert server.printed[task].endswith(b"bye\n")
 
 
-def test_a_call_that_is_stopped_before_its_worker_has_started_is_given_back(server: FakeServer, tmp_path: Path) -> None:
+def test_a_call_that_is_stopped_before_its_worker_has_started_is_returned(server: FakeServer, tmp_path: Path) -> None:
     server.lease_ms = 90
     call = server.add({"python": "time:sleep", "args": [60]})
     server.stops.add(call)

@@ -64,7 +64,7 @@ def test_a_full_file_is_rewritten_with_what_still_runs(tmp_path: Path) -> None:
     assert [one.name for one in (tmp_path / "begun").iterdir()] == ["one"]
 
 
-def test_a_large_file_is_emptied_when_nothing_is_in_hand(tmp_path: Path) -> None:
+def test_a_large_file_is_emptied_when_the_bot_has_no_attempt(tmp_path: Path) -> None:
     instance = BegunFile(tmp_path / "begun", "one")
     instance.add([A], list)
     instance.empty()

@@ -189,7 +189,7 @@ def test_inputs_are_fetched_once_the_server_is_available_again(tmp_path: Path) -
         one.__exit__(None, None, None)
 
 
-def test_an_attempt_whose_inputs_do_not_arrive_before_its_lease_ends_is_given_back(tmp_path: Path) -> None:
+def test_an_attempt_whose_inputs_do_not_arrive_before_its_lease_ends_is_returned(tmp_path: Path) -> None:
     server = InputlessServer(lease_ms=2_000)
     with serving(server):
         port = int(server.url.rpartition(":")[2])

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from taskyard.bot.agent import RUNNER_FROZEN
 from taskyard.bot.runner_client import FROZEN_SECONDS, PING_SECONDS, Heartbeat
+from taskyard.bot.watchdog import NAME
 from tests.bot.fake_server import FakeServer, bot, serving
 from tests.bot.runner_process import wait_for_end, wait_until_stopped
 
@@ -53,7 +55,7 @@ def test_nothing_is_started_or_renewed_while_the_runner_is_frozen_and_all_goes_o
             server.wait_until(lambda: server.troubles, "the event of the bot")
             assert server.troubles[0].text.startswith(f"the runner, process {runner}, does not answer")
             polls = len(server.polls)
-            after = server.add({"script": "true"})  # this server gives tasks to a bot in maintenance all the same
+            after = server.add({"script": "true"})  # this server gives tasks even to a bot in maintenance
             server.wait_until(
                 lambda: any(after in {one.task for one in leases} for leases in server.given.values()), "it is given"
             )
@@ -65,7 +67,7 @@ def test_nothing_is_started_or_renewed_while_the_runner_is_frozen_and_all_goes_o
 
 
 @pytest.mark.parametrize("kind", ["program", "call"])
-def test_a_time_out_is_kept_though_the_runner_is_frozen(server: FakeServer, tmp_path: Path, kind: str) -> None:
+def test_a_time_out_is_enforced_though_the_runner_is_frozen(server: FakeServer, tmp_path: Path, kind: str) -> None:
     program = {"script": "echo $$; sleep 1000", "timeout": "6s", "grace": "0s"}
     call = {"python": "tests.bot.agent_functions:say_pid_and_sleep", "timeout": "6s"}
     task = server.add(program if kind == "program" else call)
@@ -74,6 +76,19 @@ def test_a_time_out_is_kept_though_the_runner_is_frozen(server: FakeServer, tmp_
         with frozen(server, runner_of(pid)):
             wait_for_end(pid)
         assert (server.report(task).signal, server.report(task).reason) == ("fail", "timed_out")
+
+
+def test_a_watchdog_that_dies_is_an_event_of_the_bot_and_costs_no_attempt(server: FakeServer, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    task = server.add({"script": f"echo $$; until [ -e {gate} ]; do sleep 0.1; done"})
+    with bot(server, tmp_path / "state"):
+        runner = psutil.Process(runner_of(number_in(server, task)))
+        (watchdog,) = (one.pid for one in runner.children() if one.name().startswith(NAME))
+        os.kill(watchdog, signal.SIGKILL)
+        server.wait_until(lambda: server.troubles, "the event of the bot")
+        assert server.troubles[0].text == f"the watchdog, process {watchdog}, died; the runner starts another one"
+        gate.touch()
+        assert server.report(task).signal == "succeed"
 
 
 def test_a_runner_that_does_not_answer_counts_as_frozen_within_seconds() -> None:

@@ -1,4 +1,4 @@
-"""How much a bot has in hand follows from how long tasks take, and is reset as soon as that may have changed."""
+"""How much a bot prefetches depends on how long tasks take, and is reset as soon as that may have changed."""
 
 from taskyard.bot.prefetch import PrefetchLimit
 

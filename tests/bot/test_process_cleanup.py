@@ -1,4 +1,4 @@
-"""Nothing of a run survives, whatever dies and however it left its session; and nothing else is killed."""
+"""No process of a run survives, whatever is killed and however it left its session; and no other is killed."""
 
 import os
 import signal

@@ -314,7 +314,7 @@ def test_a_worker_ends_when_its_socket_is_closed(runner: RunnerUnderTest, worker
     assert runner.worker_ended(1) == WorkerEnded(1, 0)
 
 
-def test_calls_behind_a_long_one_are_given_back_and_never_begun(worker: WorkerUnderTest, tmp_path: Path) -> None:
+def test_calls_behind_a_long_one_are_returned_and_never_begun(worker: WorkerUnderTest, tmp_path: Path) -> None:
     gate, seen = tmp_path / "gate", tmp_path / "seen"
     worker.send(called(1, "wait_for", str(gate)), called(2, "touch", str(seen)), called(3, "touch", str(seen)))
     worker.read_until(lambda: any(isinstance(one, CallsGivenBack) for one in worker.frames))
@@ -328,8 +328,8 @@ def test_calls_behind_a_long_one_are_given_back_and_never_begun(worker: WorkerUn
     assert not seen.exists()
 
 
-def test_no_call_of_a_stream_of_short_ones_is_given_back(worker: WorkerUnderTest) -> None:
-    # Together they take about as long as two looks at a long call are apart.
+def test_no_call_of_a_stream_of_short_ones_is_returned(worker: WorkerUnderTest) -> None:
+    # Together they take about as long as the time between two checks of a long call.
     worker.send(*(called(run, "burn", 0.002) for run in range(1, 61)))
     worker.answer(60)
     assert [one.run for one in worker.answers()] == list(range(1, 61))

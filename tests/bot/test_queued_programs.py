@@ -23,7 +23,7 @@ def server() -> Iterator[FakeServer]:
 
 
 def programs(server: FakeServer, script: str, count: int) -> list[str]:
-    """Add programs that the bot cannot tell from the others that are made here."""
+    """Add programs that the bot cannot distinguish from the others made here."""
     return [server.add({"command": ["/bin/sh", "-c", script]}) for _ in range(count)]
 
 

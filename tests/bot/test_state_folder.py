@@ -1,4 +1,4 @@
-"""A state folder: one bot at a time uses it, and its name tells whether the bot before had the very same folder."""
+"""A state folder: one bot at a time uses it, and its name shows whether the bot before had the very same folder."""
 
 import shutil
 from pathlib import Path

@@ -5,15 +5,26 @@ import signal
 import time
 from collections.abc import Iterator
 from math import inf
+from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from taskyard.bot import watchdog
-from taskyard.bot.ipc import KillWorker, SetExpiry, StartWorker, StopRun
-from taskyard.bot.watchdog import LATE_SECONDS, LOOK_SECONDS, Deadlines, TooManyProcesses, owner_name, owner_number
+from taskyard.bot.ipc import KillWorker, RunEnded, SetExpiry, StartWorker, StopRun, WatchdogDied
+from taskyard.bot.watchdog import (
+    LATE_SECONDS,
+    LOOK_SECONDS,
+    NAME,
+    Deadlines,
+    TooManyProcesses,
+    owner_name,
+    owner_number,
+)
 from taskyard.core.fleet import GUARD_MS
 from tests.bot.runner_process import (
     DAEMON,
+    DEADLINE_S,
     FAR,
     RunnerUnderTest,
     lives,
@@ -52,6 +63,18 @@ def freeze_before_the_end_of(runner: RunnerUnderTest, run: int) -> None:
 
 def thaw(runner: RunnerUnderTest) -> None:
     os.kill(runner.process.pid, signal.SIGCONT)
+
+
+def watchdog_of(runner: RunnerUnderTest, but: int = 0) -> int:
+    """Wait for a watchdog that is not `but`; return its pid."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        children = psutil.Process(runner.process.pid).children()
+        found = [one.pid for one in children if one.pid != but and one.name().startswith(NAME)]
+        if found:
+            return int(found[0])
+        os.sched_yield()
+    raise AssertionError("the runner has no watchdog")
 
 
 def how(runner: RunnerUnderTest, run: int) -> tuple[int | None, str | None]:
@@ -128,6 +151,63 @@ def test_the_watchdog_kills_a_worker_after_the_lease_of_its_call(runner: RunnerU
     runner.send(KillWorker(2))
 
 
+def test_a_watchdog_that_dies_is_replaced_by_one_that_enforces_all_deadlines(runner: RunnerUnderTest) -> None:
+    runner.start(1, *python(DAEMON + ON))
+    daemon, pid = int(runner.wait_for_output(1, b"on").split()[0]), runner.started(1)
+    killed: list[int] = []
+    for _ in range(2):
+        killed.append(watchdog_of(runner, but=killed[-1] if killed else 0))
+        os.kill(killed[-1], signal.SIGKILL)
+        runner.read_until(lambda: WatchdogDied(killed[-1]) in runner.frames)
+    watchdog_of(runner, but=killed[-1])
+    freeze_before_the_end_of(runner, 1)
+    for one in (pid, daemon):
+        wait_for_end(one)
+    thaw(runner)
+    assert how(runner, 1) == (-signal.SIGKILL, "lease_over")
+
+
+def test_a_watchdog_that_replaced_another_kills_everything_after_the_runner(runner: RunnerUnderTest) -> None:
+    runner.start(1, "/bin/sleep", "1000")
+    pid, first = runner.started(1), watchdog_of(runner)
+    os.kill(first, signal.SIGKILL)
+    second = watchdog_of(runner, but=first)
+    os.kill(runner.process.pid, signal.SIGKILL)
+    for one in (pid, second):
+        wait_for_end(one)
+    assert runner.end.recv(65_536) or not runner.end.recv(1), "the agent sees the end of its runner"
+
+
+def test_the_watchdog_ends_what_is_silent_for_too_long(runner: RunnerUnderTest, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    for run, script in enumerate(
+        (
+            "echo on; exec sleep 1000",
+            POLITE,
+            "while :; do echo on; sleep 0.1; done",
+            f"echo on; until [ -e {gate} ]; do sleep 0.1; done; echo once; exec sleep 1000",
+        ),
+        start=1,
+    ):
+        runner.start(run, "/bin/sh", "-c", script, silence_s=5.0, grace_s=0.0 if run != 2 else FAR)
+        runner.wait_for_output(run, b"on")
+    freeze(runner)
+    gate.touch()
+    for run in (1, 2, 4):
+        wait_for_end(runner.started(run))
+    assert lives(runner.started(3)), "it prints"
+    thaw(runner)
+    assert [how(runner, run) for run in (1, 2, 4)] == [
+        (-signal.SIGKILL, "silent"),
+        (7, "silent"),
+        (-signal.SIGKILL, "silent"),
+    ]
+    runner.start(99, "/bin/true")
+    runner.ended(99)
+    assert not [one for one in runner.frames if isinstance(one, RunEnded) and one.run == 3]
+    assert b"once" in runner.printed(4)
+
+
 def test_the_watchdog_leaves_a_run_alone_that_may_outlive_its_lease(runner: RunnerUnderTest) -> None:
     runner.start(1, "/bin/sleep", "1000", survives_disconnect=True)
     runner.start(2, "/bin/sleep", "1000")
@@ -157,7 +237,7 @@ def test_an_overdue_attempt_is_seen_within_half_of_the_servers_guard() -> None:
     deadlines.set_times(place, 100.0, inf, inf)
     assert deadlines.overdue(100.0 + LATE_SECONDS - 0.001) == set()
     assert len(deadlines.overdue(100.0 + LATE_SECONDS)) == 1
-    # It is acted on when it is seen for the second time; half of the guard is left for the rest.
+    # The watchdog acts when it has seen it twice; half of the guard time is left for the rest.
     assert LATE_SECONDS + 2 * LOOK_SECONDS < GUARD_MS / 1000 / 2
 
 

@@ -1,4 +1,4 @@
-"""The installed program, as a shell would start it."""
+"""Running the installed program."""
 
 import io
 import json
@@ -17,22 +17,22 @@ from tests.cli.waiting import DEADLINE_SECONDS
 
 PROGRAM = Path(sys.executable).with_name("taskyard")
 ROOT = Path(__file__).parents[2]
-#: What a script sees: no terminal, no wish about colours.
-QUIET = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+#: The environment without settings for colours and width.
+PLAIN_ENV = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
 
 
 def taskyard(
-    *arguments: str, document: str = "", cwd: Path = ROOT, env: Mapping[str, str] = QUIET
+    *arguments: str, document: str = "", cwd: Path = ROOT, env: Mapping[str, str] = PLAIN_ENV
 ) -> subprocess.CompletedProcess[str]:
-    """Run one command to its end; `document` is its standard input."""
+    """Run a command; `document` is its standard input."""
     command = [str(PROGRAM), *arguments]
     return subprocess.run(
         command, input=document, capture_output=True, text=True, cwd=cwd, env=env, timeout=DEADLINE_SECONDS, check=False
     )
 
 
-def taskyard_here(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run one command to its end in this process, which takes a tenth of the time; it is not at a terminal."""
+def taskyard_in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, which takes a tenth of the time."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     command = [str(PROGRAM), *arguments]
     streams = redirect_stdout(out), redirect_stderr(err)
@@ -48,7 +48,7 @@ def taskyard_here(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def run(tasks: Mapping[str, object], *options: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run a graph of these tasks."""
+    """Run a graph of some tasks with `taskyard run`."""
     return taskyard("run", "-", *options, document=graph(tasks), cwd=cwd)
 
 
@@ -57,5 +57,5 @@ def graph(tasks: Mapping[str, object]) -> str:
 
 
 def script(text: str, *requires: str, reruns: object = 0, **payload: object) -> dict[str, object]:
-    """Describe a task that runs a script."""
+    """Make a task that runs a script."""
     return {"requires": list(requires), "reruns": reruns, "task": {"payload": {"script": text, **payload}}}

@@ -1,4 +1,4 @@
-"""What a person sees on a terminal: an emulator reads what a program writes, and has its lines."""
+"""The lines that a user sees on a terminal: an emulator interprets what a program writes."""
 
 import os
 import select
@@ -10,14 +10,14 @@ import pyte
 
 from tests.cli.waiting import DEADLINE_SECONDS
 
-#: More lines than any test scrolls away.
+#: More lines than any test writes.
 HISTORY = 10_000
-#: What bars are drawn with.
+#: The character of progress bars.
 BAR = "━"
 
 
 class Screen:
-    """A terminal of some size, and what a program shows on it."""
+    """A terminal of some size, and the lines on it."""
 
     def __init__(self, program: subprocess.Popen[bytes], person: int, columns: int, rows: int) -> None:
         self._program = program
@@ -26,16 +26,16 @@ class Screen:
         self._stream = pyte.ByteStream(self._screen)
 
     def lines(self) -> list[str]:
-        """Give every line, with those that were scrolled away."""
+        """Return all lines, including those that were scrolled away."""
         gone = ["".join(line[at].data for at in range(self._screen.columns)) for line in self._screen.history.top]
         return [line.rstrip() for line in [*gone, *self._screen.display]]
 
     def bars(self) -> int:
-        """Count the bars that stand on the screen, and those that were scrolled away."""
+        """Count the progress bars on the screen and in the lines that were scrolled away."""
         return sum(BAR in line for line in self.lines())
 
     def until(self, fact: Callable[["Screen"], bool], what: str) -> None:
-        """Read what the program writes until a fact holds; fail when it has ended without it."""
+        """Read the output of the program until `fact` holds; fail if the program ends first."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not fact(self):
             has_ended = self._program.poll() is not None
@@ -45,14 +45,14 @@ class Screen:
             assert time.monotonic() < deadline, f"waited too long for {what}:\n{shown}"
 
     def to_the_end(self) -> int:
-        """Read until the program has ended; give its exit code."""
+        """Read until the program has ended; return its exit code."""
         self.until(lambda _: self._program.poll() is not None, "the end")
         while self._read():
             pass
         return self._program.wait(DEADLINE_SECONDS)
 
     def _read(self) -> bool:
-        """Read what is there; tell whether there was something."""
+        """Read new output; return whether there was any."""
         if not select.select([self._person], [], [], 0.05)[0]:
             return False
         try:

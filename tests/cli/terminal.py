@@ -1,4 +1,4 @@
-"""The program on a terminal of its own, and what a person sees there."""
+"""The program on a pseudo-terminal."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ from tests.cli.waiting import DEADLINE_SECONDS, read_all
 
 @contextmanager
 def terminal(columns: int = 80, rows: int = 24) -> Iterator[tuple[int, int]]:
-    """Open a terminal of some size; give the side where a person sits, and the side of programs, to be closed."""
+    """Open a terminal of some size; yield the side of the user and the side of the program, which must be closed."""
     person, program_side = pty.openpty()
     fcntl.ioctl(program_side, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     try:
@@ -29,7 +29,7 @@ def terminal(columns: int = 80, rows: int = 24) -> Iterator[tuple[int, int]]:
 def on_terminal(
     arguments: Sequence[str], env: Mapping[str, str], cwd: Path, columns: int = 80, rows: int = 24
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Start the program on a terminal; give it and the side where a person sits."""
+    """Start the program on a terminal; yield it and the side of the user."""
     with (
         terminal(columns, rows) as (person, program_side),
         subprocess.Popen(
@@ -48,8 +48,8 @@ def on_terminal(
             program.kill()
 
 
-def seen(arguments: Sequence[str], env: Mapping[str, str], cwd: Path, columns: int = 80) -> tuple[int, str]:
-    """Run the program to its end; give its exit code and everything that was seen."""
+def run_on_terminal(arguments: Sequence[str], env: Mapping[str, str], cwd: Path, columns: int = 80) -> tuple[int, str]:
+    """Run the program on a terminal; return its exit code and everything that it wrote."""
     with on_terminal(arguments, env, cwd, columns) as (program, person):
         text = read_all(person, program)
         return program.wait(DEADLINE_SECONDS), text

@@ -1,4 +1,4 @@
-"""What `bots set` tells the server: what is said, and nothing else."""
+"""`bots set` sends the given changes, and no others."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ from tests.sdk.faulty_server import faulty_server, json_reply
         (["--maintenance", "new disk"], {"maintenance": "new disk"}),
     ],
 )
-def test_only_what_is_said_about_a_bot_changes(
+def test_only_given_settings_of_a_bot_change(
     flags: list[str], changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with faulty_server() as server:

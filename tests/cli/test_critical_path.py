@@ -1,4 +1,4 @@
-"""What people are shown of a critical path."""
+"""The critical path in `show`."""
 
 from taskyard.cli.commands import show
 from taskyard.wire.api import CriticalPath, PathTask
@@ -14,7 +14,7 @@ def moving(*tasks: PathTask, end: int | None = AT + 90_000, stuck: int = 0) -> C
     return CriticalPath("g", False, AT, 0, list(tasks), True, expected_end_ms=end, left=4, known=3, stuck=stuck)
 
 
-def test_a_settled_graph_tells_how_long_it_took_and_what_of_it_waited() -> None:
+def test_the_view_of_a_settled_graph_has_its_duration_and_its_waits() -> None:
     seen = settled(
         PathTask("1", "a\x1b[31m", "successful", ran_ms=1_000, waited_ms=0),
         PathTask("2", "b", "failed", ran_ms=2_000, waited_ms=1_000),
@@ -28,13 +28,13 @@ def test_a_settled_graph_tells_how_long_it_took_and_what_of_it_waited() -> None:
     ]
 
 
-def test_a_graph_that_moves_tells_when_it_is_expected_to_end_and_how_sure_that_is() -> None:
+def test_the_view_of_an_active_graph_has_its_expected_end_and_how_sure_that_is() -> None:
     seen = moving(
         PathTask("1", "a", "running", ran_ms=500, expected_ms=60_500, remaining_ms=60_000),
         PathTask("2", "b", "unscheduled", expected_ms=30_000, remaining_ms=30_000),
         PathTask("3", "c", "unscheduled"),
     )
-    past = "3 of 4 tasks left known from before"
+    past = "durations known for 3 of 4 tasks left"
     assert show._path_fields(seen) == [("expected", f"2026-01-01 00:01:30Z at the earliest, in 1 min 30 s; {past}")]
     assert list(show._path_lines(seen))[1:] == [
         "  CRITICAL PATH  STATE        RAN    EXPECTED   LEFT",
@@ -51,7 +51,7 @@ def test_a_long_path_shows_its_end_or_its_beginning() -> None:
     many = [PathTask(str(number), f"t{number}", "successful") for number in range(20)]
     past, future = list(show._path_lines(settled(*many))), list(show._path_lines(moving(*many)))
     assert ("t19" in past[-2], past[-1]) == (True, "  and 8 before these")
-    assert ("t0" in future[2], future[-1]) == (True, "  and 8 behind these")
+    assert ("t0" in future[2], future[-1]) == (True, "  and 8 after these")
 
 
 def test_a_path_of_one_or_of_none_is_no_table() -> None:

@@ -1,4 +1,4 @@
-"""`taskyard doctor` without a database: what is wrong with an installation is told, with what to do about it."""
+"""`taskyard doctor` without a database: problems of an installation are reported with their fixes."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from taskyard.cli import doctor_checks
 from taskyard.cli.client import Server
 from taskyard.cli.doctor_checks import Check
 from tests.cli.program import taskyard
-from tests.cli.yard import Yard, at_home, yard
+from tests.cli.server_process import ServerProcess, home_env, server_process
 from tests.each_row import each_row
 
 METADATA = """\
@@ -37,8 +37,8 @@ Requires-Dist: rich>=15
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with yard(tmp_path_factory.mktemp("yard")) as one:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with server_process(tmp_path_factory.mktemp("yard")) as one:
         yield one
 
 
@@ -46,12 +46,12 @@ def verdicts(found: list[dict[str, str]], *names: str) -> list[tuple[str, str]]:
     return [(one["name"], one["verdict"]) for one in found if one["name"] in names]
 
 
-def told(found: Iterator[Check]) -> list[tuple[str, str]]:
+def results(found: Iterator[Check]) -> list[tuple[str, str]]:
     return [(one.verdict, one.text) for one in found]
 
 
-def test_a_good_installation_is_examined_from_the_python_to_the_server(place: Yard) -> None:
-    done = place.run("doctor", "-o", "json", "--data", str(place.folder))
+def test_a_good_installation_is_examined_from_the_python_to_the_server(server: ServerProcess) -> None:
+    done = server.run("doctor", "-o", "json", "--data", str(server.folder))
     found = json.loads(done.stdout)
     assert {one["name"] for one in found} == {
         "python", "packages", "locale", "sqlite", "fsync", "disk", "files", "server", "clock", "token", "bot",
@@ -64,26 +64,26 @@ def test_a_good_installation_is_examined_from_the_python_to_the_server(place: Ya
     assert done.returncode == 0
 
 
-def test_a_token_that_is_not_taken_is_a_fault_with_1_and_a_line_says_what_to_do(place: Yard) -> None:
-    done = place.run("doctor", "--data", str(place.folder), "--token", "ty_user_wrong")
+def test_a_token_that_is_not_taken_is_a_fault_with_1_and_a_line_says_what_to_do(server: ServerProcess) -> None:
+    done = server.run("doctor", "--data", str(server.folder), "--token", "ty_user_wrong")
     assert done.returncode == 1
     lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
-    assert ["ok", "server", f"{place.url} answers"] in lines
+    assert ["ok", "server", f"{server.url} answers"] in lines
     assert [
         "fault", "token",
-        "this is not a token of this server; set TASKYARD_TOKEN, or have an admin make one: taskyard token create",
+        "this is not a token of this server; set TASKYARD_TOKEN; an admin makes tokens with `taskyard token create`",
     ] in lines  # fmt: skip
     assert "1 fault" in done.stderr
 
 
-def test_what_a_token_is_good_for_is_told_by_the_server(place: Yard) -> None:
-    made = place.client.new_token("user", "ann", scopes=["pool:lab:read", "pool:*:submit"], expires_in_ms=3_600_000)
-    found = told(doctor_checks.check_server(Server(place.url, made.token)))
+def test_the_rights_of_a_token_are_shown(server: ServerProcess) -> None:
+    made = server.client.new_token("user", "ann", scopes=["pool:lab:read", "pool:*:submit"], expires_in_ms=3_600_000)
+    found = results(doctor_checks.check_server(Server(server.url, made.token)))
     verdict, said = found[-1]
     assert verdict == "warning"
     assert said.startswith(f"ann ({made.view.id}), a user with pool:*:submit, pool:lab:read, until ")
-    bot = place.client.new_token("bot", "b1", pool="lab")
-    assert told(doctor_checks.check_server(Server(place.url, bot.token)))[-1] == (
+    bot = server.client.new_token("bot", "b1", pool="lab")
+    assert results(doctor_checks.check_server(Server(server.url, bot.token)))[-1] == (
         "ok", f"b1 ({bot.view.id}), a bot with pool lab",
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_packages_and_python_that_do_not_fit_are_faults(tmp_path: Path) -> None:
     home.mkdir(parents=True)
     (home / "METADATA").write_text(METADATA)
     path = os.pathsep.join([str(home.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    env = at_home(tmp_path) | {"PYTHONPATH": path, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    env = home_env(tmp_path) | {"PYTHONPATH": path, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = taskyard("doctor", "-o", "json", "--url", "http://127.0.0.1:1", env=env, cwd=tmp_path)
     found = json.loads(done.stdout)
     assert done.returncode == 1
@@ -134,16 +134,16 @@ def test_secrets_that_others_can_read_are_faults(tmp_path: Path, monkeypatch: py
         file.write_text("")
         file.chmod(0o644)
     assert [(one.verdict, one.text, one.fix) for one in doctor_checks.files(data)] == [
-        ("fault", f"{profile} holds a secret and others can read it", f"chmod 600 {profile}"),
-        ("fault", f"{data}/admin.token holds a secret and others can read it", f"chmod 600 {data}/admin.token"),
-        ("warning", f"others can look into {data}", f"chmod 700 {data}"),
-        ("fault", f"others can use {data}/taskyard.db", f"chmod 600 {data}/taskyard.db"),
+        ("fault", f"{profile} holds a secret, and others can read it", f"chmod 600 {profile}"),
+        ("fault", f"{data}/admin.token holds a secret, and others can read it", f"chmod 600 {data}/admin.token"),
+        ("warning", f"others can list {data}", f"chmod 700 {data}"),
+        ("fault", f"others can read or change {data}/taskyard.db", f"chmod 600 {data}/taskyard.db"),
     ]
     for path, mode in ((profile, 0o600), (data / "admin.token", 0o600), (data / "taskyard.db", 0o600), (data, 0o700)):
         path.chmod(mode)
-    assert told(doctor_checks.files(data)) == [("ok", "2 files with secrets and 2 other places are for your eyes only")]
-    assert told(doctor_checks.files(tmp_path / "nowhere")) == [
-        ("ok", "1 file with secrets and 0 other places are for your eyes only")
+    assert results(doctor_checks.files(data)) == [("ok", "only you can read 2 files with secrets and 2 data paths")]
+    assert results(doctor_checks.files(tmp_path / "nowhere")) == [
+        ("ok", "only you can read 1 file with secrets and 0 data paths")
     ]
 
 
@@ -154,9 +154,9 @@ def test_the_log_of_sqlite_and_the_disk_are_tried_where_things_will_be_kept(
     log, speed = doctor_checks.sqlite(data)
     assert (log.verdict, log.text) == (
         "ok",
-        f"SQLite {sqlite3.sqlite_version}, its log works on {tmp_path}",
+        f"SQLite {sqlite3.sqlite_version}; its write-ahead log works in {tmp_path}",
     )
-    assert speed.text.startswith(f"the disk of {tmp_path} keeps a write in ")
+    assert speed.text.startswith(f"a write to {tmp_path} is on disk in ")
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(doctor_checks, "SYNC_MAX_MS", -1.0)
     assert [one.verdict for one in doctor_checks.sqlite(data)] == ["ok", "warning"]
@@ -164,14 +164,14 @@ def test_the_log_of_sqlite_and_the_disk_are_tried_where_things_will_be_kept(
     assert [one.verdict for one in doctor_checks.sqlite(data)] == ["fault"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that nobody can write to")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that no user can write to")
 def test_a_folder_that_cannot_be_written_to_is_a_fault() -> None:
-    ((verdict, said),) = told(doctor_checks.sqlite(Path("/proc/taskyard")))
+    ((verdict, said),) = results(doctor_checks.sqlite(Path("/proc/taskyard")))
     assert verdict == "fault"
-    assert said.startswith("nothing can be written to /proc: ")
+    assert said.startswith("cannot write to /proc: ")
 
 
-def test_a_disk_that_is_almost_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_almost_full_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (free,) = doctor_checks.disk(tmp_path)
     assert free.text.endswith(f" GiB free at {tmp_path}")
     monkeypatch.setattr(doctor_checks, "FREE_MIN", 1 << 62)
@@ -182,7 +182,7 @@ def test_a_disk_that_is_almost_full_is_told(tmp_path: Path, monkeypatch: pytest.
 
 @contextmanager
 def answering(status: int, body: dict[str, Any]) -> Iterator[str]:
-    """Be a server that gives one answer to everything; say where."""
+    """Run a server that gives the same answer to every request; yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -208,7 +208,7 @@ def answering(status: int, body: dict[str, Any]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("ahead_ms", "verdict"), [(3_600_000, "fault"), (-20_000, "warning"), (0, "ok")])
-def test_another_version_and_another_time_are_told(ahead_ms: int, verdict: str) -> None:
+def test_another_version_and_another_time_are_reported(ahead_ms: int, verdict: str) -> None:
     now = round(time.time() * 1000)
     body = {
         "version": "99.0", "now_ms": now + ahead_ms, "actor": "ann", "kind": "user", "scopes": [],
@@ -217,15 +217,17 @@ def test_another_version_and_another_time_are_told(ahead_ms: int, verdict: str) 
     with answering(200, body) as url:
         found = list(doctor_checks.check_server(Server(url, "ty")))
     assert [(one.name, one.verdict) for one in found] == [("server", "warning"), ("clock", verdict), ("token", "ok")]
-    assert found[0].text == f"{url} has version 99.0, and here is {version('taskyard')}"
+    assert found[0].text == f"{url} has version 99.0, this program has {version('taskyard')}"
 
 
-def test_an_older_server_and_one_that_is_none_are_told() -> None:
+def test_an_older_server_and_another_program_are_reported() -> None:
     problem = {"type": "", "title": "", "status": 404, "detail": "", "code": "not_found"}
     with answering(404, problem) as url:
-        assert told(doctor_checks.check_server(Server(url, "ty"))) == [("warning", f"{url} is older than this program")]
+        assert results(doctor_checks.check_server(Server(url, "ty"))) == [
+            ("warning", f"the server at {url} is older than this program")
+        ]
     with answering(200, {"hello": "world"}) as url:
-        ((verdict, said),) = told(doctor_checks.check_server(Server(url, "ty")))
+        ((verdict, said),) = results(doctor_checks.check_server(Server(url, "ty")))
     assert verdict == "fault"
     assert f"the answer of {url} cannot be read" in said
 
@@ -238,15 +240,15 @@ def test_postgresql_is_reached_if_the_environment_names_one(
     assert list(doctor_checks.postgresql()) == []
     for key, value in conninfo_to_dict(postgres_url).items():
         monkeypatch.setenv({"dbname": "PGDATABASE"}.get(key, f"PG{key.upper()}"), str(value))
-    ((verdict, said),) = told(doctor_checks.postgresql())
+    ((verdict, said),) = results(doctor_checks.postgresql())
     assert verdict == "ok"
     assert said.endswith(" answers")
     monkeypatch.setattr(doctor_checks, "POSTGRESQL_MIN", 990_000)
     assert [one.verdict for one in doctor_checks.postgresql()] == ["fault"]
     monkeypatch.setenv("PGHOST", str(tmp_path))
-    ((verdict, said),) = told(doctor_checks.postgresql())
+    ((verdict, said),) = results(doctor_checks.postgresql())
     assert verdict == "fault"
-    assert said.startswith("cannot be reached: ")
+    assert said.startswith("cannot connect: ")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what Linux has")
@@ -257,7 +259,7 @@ def test_what_a_bot_needs_is_tried_and_changes_nothing_here() -> None:
 def test_a_machine_that_lacks_something_for_bots_says_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     found = {one.text: (one.verdict, one.fix) for one in doctor_checks.features()}
-    assert found["no pidfd: a process is never mistaken for another of the same number"] == (
+    assert found["no pidfd: a process is never mistaken for another with the same id"] == (
         "warning", "use Linux 5.3 or newer",
     )  # fmt: skip
 
@@ -267,6 +269,6 @@ def test_a_check_that_breaks_down_keeps_no_other_from_being_made() -> None:
         yield Check("odd", "ok", "so far")
         raise RuntimeError("no such thing")
 
-    assert told(doctor_checks._carefully("odd", broken)) == [
-        ("ok", "so far"), ("fault", "cannot be examined: RuntimeError: no such thing"),
+    assert results(doctor_checks._results("odd", broken)) == [
+        ("ok", "so far"), ("fault", "the check failed: RuntimeError: no such thing"),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""`taskyard run` with a document that cannot be run: every fault at once, exit code 2, and nothing was started."""
+"""`taskyard run` with a faulty document: all faults at once, exit code 2, and nothing starts."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.cli.program import run, script, taskyard
 
 
 def refused(document: str, name: str, folder: Path) -> str:
-    """Run a document that has to be refused, and give what was said."""
+    """Run a document that must be refused; return stderr."""
     (folder / name).write_text(document)
     answer = taskyard("run", name, cwd=folder)
     assert (answer.returncode, answer.stdout) == (2, ""), answer.stderr
@@ -78,23 +78,10 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(path: str, tmp_path: Path)
     assert answer.stderr.count("\n") == 1
 
 
-def test_what_nobody_does_yet_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    payload = {"script": f"touch {tmp_path}/started"}
-    tasks: dict[str, object] = {
-        "start": {"task": {"payload": payload}},
-        "play": {"task": {"payload": {"ansible": "site.yml"}}},
-        "inner": {"task": {"payload": {"graph": {"tasks": {"a": {"task": {"payload": {"ansible": "site.yml"}}}}}}}},
-        "much": {"task": {"payload": payload | {"secrets": {"TOKEN": "t"}, "outputs": ["dist"]}}},
-    }
-    answer = run(tasks, "-o", "json")
+def test_a_run_has_no_secrets_and_says_who_has() -> None:
+    answer = run({"deploy": {"task": {"payload": {"command": ["true"], "secrets": {"TOKEN": "deploy"}}}}})
     assert (answer.returncode, answer.stdout) == (2, "")
-    assert [line.split(": ")[1] for line in answer.stderr.splitlines() if "not supported yet" in line] == [
-        "tasks.play.task.payload.ansible",
-        "tasks.inner.task.payload.graph.tasks.a.task.payload.ansible",
-        "tasks.much.task.payload.outputs",
-        "tasks.much.task.payload.secrets",
-    ]
-    assert not (tmp_path / "started").exists()
+    assert "tasks.deploy.task.payload.secrets: names secrets, and only a server has any" in answer.stderr
 
 
 def test_what_holds_by_itself_is_not_refused() -> None:

@@ -1,4 +1,4 @@
-"""The live view, on a real terminal."""
+"""The live view on a pseudo-terminal."""
 
 import fcntl
 import os
@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import PROGRAM, QUIET, graph, script
+from tests.cli.program import PLAIN_ENV, PROGRAM, graph, script
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
 
 
 @contextmanager
 def terminal(folder: Path, tasks: dict[str, object], **env: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Start a run on a terminal of its own; give it and the side of the terminal where a person sits."""
+    """Start a run on a terminal; yield it and the side of the user."""
     (folder / "graph.json").write_text(graph(tasks))
     person, program_side = pty.openpty()
     fcntl.ioctl(program_side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     command = [str(PROGRAM), "run", "graph.json", "--jobs", "2"]
-    env = QUIET | {"TERM": "xterm-256color"} | env
+    env = PLAIN_ENV | {"TERM": "xterm-256color"} | env
     with subprocess.Popen(
         command, cwd=folder, env=env, stdin=program_side, stdout=program_side, stderr=program_side
     ) as program:
@@ -37,7 +37,7 @@ def terminal(folder: Path, tasks: dict[str, object], **env: str) -> Iterator[tup
 
 
 def held(folder: Path) -> dict[str, object]:
-    """A task that ends when somebody writes to `go`, and one that needs it."""
+    """A task that ends when the test writes to `go`, and a dependent."""
     os.mkfifo(folder / "go")
     return {"held": script("read line < go", cwd="."), "after": script("true", "held")}
 
@@ -77,9 +77,11 @@ def test_an_interrupted_run_says_what_it_is_stopping(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_who_wants_no_drawing_gets_plain_lines(env: dict[str, str], tmp_path: Path) -> None:
-    with terminal(tmp_path, {"task": script("true")}, **env) as (program, person):
-        seen = read_until(person, "1 successful", program)
+def test_without_colours_a_terminal_gets_plain_lines(env: dict[str, str], tmp_path: Path) -> None:
+    with terminal(tmp_path, held(tmp_path), **env) as (program, person):
+        seen = read_until(person, "running     held", program)
+        (tmp_path / "go").write_text("go\n")
+        seen += read_until(person, "2 successful", program)
         assert program.wait(DEADLINE_SECONDS) == 0
-    assert "running     task" in seen
+    assert seen.count("running     held") == 1
     assert "\x1b" not in seen

@@ -1,4 +1,4 @@
-"""Every exit code, provoked with the real program."""
+"""Every exit code of the real program."""
 
 import json
 import signal
@@ -8,8 +8,8 @@ import pytest
 
 from taskyard.cli.exit_codes import Exit
 from tests.cli.program import PROGRAM
+from tests.cli.server_process import ServerProcess
 from tests.cli.waiting import DEADLINE_SECONDS
-from tests.cli.yard import Yard
 
 WORK = {"task": {"payload": {"command": ["true"]}}}
 NOOP = {"task": {"payload": {"noop": True}}}
@@ -27,9 +27,9 @@ def workflow(holds: str, wants: str) -> object:
     return {"task": {"mutexes": [{"key": holds}], "payload": {"graph": inner}}}
 
 
-#: Two tasks, each of which holds what the graph inside the other wants.
+#: Two tasks; each holds the mutex that the graph inside the other one needs.
 CROSSED = json.dumps({"tasks": {"a": workflow("exits-1", "exits-2"), "b": workflow("exits-2", "exits-1")}})
-#: What is called, with what on its standard input and around it; and how it ends.
+#: Exit code, arguments, standard input and environment.
 TABLE = [
     (Exit.OK, ["submit", "--wait", "-"], graph(NOOP), {}),
     (Exit.ERROR, ["doctor", "/nowhere/at/all.db"], "", {}),
@@ -50,28 +50,28 @@ TABLE = [
 
 @pytest.mark.parametrize(("code", "arguments", "document", "env"), TABLE, ids=lambda value: str(value)[:40])
 def test_a_command_ends_with_its_code(
-    code: Exit, arguments: list[str], document: str, env: dict[str, str], shared: Yard
+    code: Exit, arguments: list[str], document: str, env: dict[str, str], shared_server: ServerProcess
 ) -> None:
-    done = shared.run(*arguments, document=document, **env)
+    done = shared_server.run(*arguments, document=document, **env)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_watching_a_graph_ends_with_its_outcome(shared: Yard) -> None:
-    id = shared.told("submit", "-", document=graph(WORK))
-    over = shared.run("show", id, "--watch", "--timeout", "0", "-o", "jsonl")
+def test_watching_a_graph_ends_with_its_outcome(shared_server: ServerProcess) -> None:
+    id = shared_server.output("submit", "-", document=graph(WORK))
+    over = shared_server.run("show", id, "--watch", "--timeout", "0", "-o", "jsonl")
     assert over.returncode == Exit.TIMED_OUT
-    shared.told("cancel", id)
+    shared_server.output("cancel", id)
     for named in (id, f"{id}/a"):
-        ended = shared.run("show", named, "--watch", "-o", "jsonl")
+        ended = shared_server.run("show", named, "--watch", "-o", "jsonl")
         assert ended.returncode == Exit.FAILED, ended.stderr
         assert json.loads(ended.stdout)["state"] == "canceled"
 
 
-def test_an_interrupted_command_ends_with_130(shared: Yard) -> None:
+def test_an_interrupted_command_ends_with_130(shared_server: ServerProcess) -> None:
     command = [str(PROGRAM), "graphs", "--watch", "-o", "jsonl", "--name", "exits"]
-    shared.told("submit", "-", document=graph(NOOP))
-    with subprocess.Popen(command, env=shared.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
+    shared_server.output("submit", "-", document=graph(NOOP))
+    with subprocess.Popen(command, env=shared_server.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
         assert program.stdout is not None
         assert json.loads(program.stdout.readline())["name"] == "exits"
         program.send_signal(signal.SIGINT)

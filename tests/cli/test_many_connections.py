@@ -1,4 +1,4 @@
-"""More connections than a server may open files: strangers do not keep bots, people and health checks out."""
+"""More connections than a server may open files: strangers cannot lock out bots, users and health checks."""
 
 import http.client
 import json
@@ -13,41 +13,43 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.cli.program import PROGRAM
+from tests.cli.server_process import ServerProcess, home_env, stop_program
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
-from tests.cli.yard import Yard, at_home, end
 
 FILES = 128
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @contextmanager
-def limited(folder: Path, soft: int, hard: int) -> Iterator[Yard]:
-    """A server that may open so many files."""
+def limited(folder: Path, soft: int, hard: int) -> Iterator[ServerProcess]:
+    """A server with a limit of open files."""
     command = ["sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$0" "$@"', str(PROGRAM)]
     arguments = ["serve", "--port", "0", "--data", str(folder), "-o", "json"]
     with (
-        (folder / "said").open("wb") as said,
-        subprocess.Popen([*command, *arguments], env=at_home(folder), stdout=subprocess.PIPE, stderr=said) as program,
+        (folder / "stderr").open("wb") as stderr,
+        subprocess.Popen(
+            [*command, *arguments], env=home_env(folder), stdout=subprocess.PIPE, stderr=stderr
+        ) as program,
     ):
         try:
             assert program.stdout is not None
             told = json.loads(read_until(program.stdout.fileno(), "\n", program))
-            yield Yard(folder, told["url"], told["token"] or "", program)
+            yield ServerProcess(folder, told["url"], told["token"] or "", program)
         finally:
-            end(program)
+            stop_program(program)
 
 
 def bodiless(path: str) -> bytes:
-    """A request whose body never comes."""
+    """A request whose body is never sent."""
     return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n".encode()
 
 
-def connected(one: Yard) -> socket.socket:
-    place = urlsplit(one.url)
-    return socket.create_connection((place.hostname, place.port), DEADLINE_SECONDS)
+def connected(one: ServerProcess) -> socket.socket:
+    server = urlsplit(one.url)
+    return socket.create_connection((server.hostname, server.port), DEADLINE_SECONDS)
 
 
-def ask(one: Yard, method: str, path: str, token: str = "", body: object = None) -> int:
+def ask(one: ServerProcess, method: str, path: str, token: str = "", body: object = None) -> int:
     line = http.client.HTTPConnection(urlsplit(one.url).netloc, timeout=DEADLINE_SECONDS)
     try:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -67,7 +69,7 @@ def test_a_server_opens_as_many_files_as_it_may(tmp_path: Path) -> None:
     [b"", b"GET /", HEALTH, bodiless("/api/v1/bot/poll")],
     ids=["silent", "slow", "idle", "without a body"],
 )
-def test_more_connections_than_files_keep_nobody_out(tmp_path: Path, said: bytes) -> None:
+def test_more_connections_than_files_lock_out_no_client(tmp_path: Path, said: bytes) -> None:
     with limited(tmp_path, FILES, FILES) as one, ExitStack() as opened:
         bot = one.client.new_token("bot", "a bot", pool="default").token
         assert ask(one, "POST", "/api/v1/bot/hello", bot, {"bot": "b1", "session": "s1"}) == 200
@@ -89,18 +91,18 @@ def test_more_connections_than_files_keep_nobody_out(tmp_path: Path, said: bytes
         work = {"tasks": {"a": {"task": {"payload": {"command": ["true"]}}}}}
         assert ask(one, "POST", "/api/v1/graphs", one.token, work) == 201
         assert waiting.recv(1_000).startswith(b"HTTP/1.1 200")
-        assert "Traceback" not in (tmp_path / "said").read_text()
+        assert "Traceback" not in (tmp_path / "stderr").read_text()
 
 
-def test_answers_that_nobody_reads_keep_nobody_out(tmp_path: Path) -> None:
+def test_unread_answers_do_not_lock_out_other_clients(tmp_path: Path) -> None:
     request = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
     with limited(tmp_path, FILES, FILES) as one, ExitStack() as opened:
-        place = urlsplit(one.url)
+        server = urlsplit(one.url)
         for number in range(FILES):
             line = opened.enter_context(socket.socket())
             line.settimeout(DEADLINE_SECONDS)
             line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)  # what does not fit stays with the server
-            line.connect((place.hostname, place.port))
+            line.connect((server.hostname, server.port))
             line.sendall(request * 60)
             if number % 32 == 0:
                 assert ask(one, "GET", "/healthz") == 200

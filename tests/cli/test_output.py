@@ -1,4 +1,4 @@
-"""What tasks print and how they are called reaches a pipe as it is, and a terminal only when it is harmless."""
+"""Output and names of tasks reach a pipe unchanged, and a terminal only in harmless form."""
 
 import os
 import pty
@@ -28,9 +28,9 @@ from taskyard.wire.api import (
 )
 from taskyard.wire.explain import WhyGraphView, WhyView
 from tests.cli.program import PROGRAM
-from tests.cli.terminal import seen
+from tests.cli.server_process import home_env
+from tests.cli.terminal import run_on_terminal
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
-from tests.cli.yard import at_home
 from tests.sdk.faulty_server import FaultyServer, Reply, faulty_server, json_reply, problem
 from tests.sdk.test_client import ATTEMPT, GRAPH, TASK, attempts
 
@@ -44,7 +44,7 @@ def server() -> Iterator[FaultyServer]:
 
 
 def env(server: FaultyServer, home: Path) -> dict[str, str]:
-    return at_home(home) | {"TASKYARD_URL": server.url, "TASKYARD_TOKEN": "x", "TERM": "xterm"}
+    return home_env(home) | {"TASKYARD_URL": server.url, "TASKYARD_TOKEN": "x", "TERM": "xterm"}
 
 
 def piped(server: FaultyServer, home: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -80,12 +80,12 @@ def test_a_terminal_gets_text_that_it_does_not_obey(server: FaultyServer, tmp_pa
     command = [str(PROGRAM), "logs", "00c0ffee12345678"]
     with subprocess.Popen(command, env=env(server, tmp_path), stdout=program_side, stderr=program_side) as program:
         os.close(program_side)
-        seen = read_until(person, "three", program)
+        run_on_terminal = read_until(person, "three", program)
         assert program.wait(DEADLINE_SECONDS) == 0
     os.close(person)
-    assert "one\r\ntwo \ufffd[bold]\r\n" in seen
-    assert "\x1b" not in seen
-    assert "owned" not in seen
+    assert "one\r\ntwo \ufffd[bold]\r\n" in run_on_terminal
+    assert "\x1b" not in run_on_terminal
+    assert "owned" not in run_on_terminal
 
 
 def test_names_from_a_server_are_harmless_in_a_table(server: FaultyServer, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_what_a_server_says_of_a_fault_is_harmless_too(server: FaultyServer, tmp
     assert "  a\\x07: no\\nreally" in done.stderr.decode()
 
 
-#: What acts on a terminal, or hides from who looks: a title, a colour, a bell, a line of its own, reversed reading.
+#: Text that acts on a terminal or hides: a title, a colour, a bell, a line break, reversed reading order.
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\x08\u202e\u2028x\x7f"
 TOKEN = {
     "id": "1", "kind": "user", "name": "n", "scopes": ["admin"], "pool": None, "created_ms": 1, "expires_ms": None,
@@ -116,7 +116,7 @@ BOT = {
     "draining": False, "terminated": False,
 }  # fmt: skip
 POOL = {"name": "p", "capacity": None, "from_bots": False, "bots": 0, "slots": 0}
-WISHED = {"subject": "1", "moved": 1, "promised": False, "echo": False}
+DONE = {"subject": "1", "moved": 1, "promised": False, "echo": False}
 STORY = {
     "task": "1", "graph_id": "2", "label": "a", "created_ms": 1, "state": "failed", "whole": True,
     "items": [
@@ -136,7 +136,7 @@ FAILED = {**GRAPH, "counts": {"failed": 1}}
 
 
 def evil(shape: object) -> Any:
-    """Put something hostile into every text of a shape, keys of mappings and all."""
+    """Put hostile text into every string of a JSON value, also into keys."""
     if isinstance(shape, dict):
         inner = ("tags", "counts", "dimensions")
         return {
@@ -151,7 +151,7 @@ def evil(shape: object) -> Any:
 
 
 def made(hint: Any) -> Any:
-    """Make something of a type, hostile in every text: what a server of another mind could say."""
+    """Make a JSON value for a type with hostile text in every string, as a hostile server could send it."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):
         return made(next(one for one in inner if one is not NoneType))
@@ -168,7 +168,7 @@ def page(*items: object) -> Reply:
     return json_reply({"items": [evil(item) for item in items]})
 
 
-#: What is asked, and what a hostile server says to it.
+#: Commands, and the answers of a hostile server.
 HOSTILE_ANSWERS = [
     (["graphs"], [page(GRAPH)]),
     (["tasks", "1"], [page(TASK)]),
@@ -196,9 +196,9 @@ HOSTILE_ANSWERS = [
     (["token", "list"], [page(TOKEN)]),
     (["token", "create", "--name", "x"], [json_reply(evil({"token": "t", "view": TOKEN}))]),
     (["token", "revoke", "1"], [json_reply(evil(TOKEN))]),
-    (["cancel", "1"], [json_reply(evil(WISHED))]),
-    (["rerun", "1"], [json_reply(evil(WISHED))]),
-    (["rerun", "1", "--from", "a"], [json_reply(evil({**WISHED, "rerun_of": "1"}))]),
+    (["cancel", "1"], [json_reply(evil(DONE))]),
+    (["rerun", "1"], [json_reply(evil(DONE))]),
+    (["rerun", "1", "--from", "a"], [json_reply(evil({**DONE, "rerun_of": "1"}))]),
     (["graphs"], [Reply(403, problem(403).body.replace(b"detail of 403", EVIL.encode("unicode_escape")[2:]))]),
     (["graphs"], [Reply(body=EVIL.encode())]),
 ]
@@ -228,6 +228,6 @@ def test_nothing_that_a_server_says_acts_on_a_terminal(
 
 def test_raw_bytes_reach_a_terminal_when_they_are_asked_for(server: FaultyServer, tmp_path: Path) -> None:
     server.reply_with(Reply(body=HOSTILE))
-    code, text = seen(["logs", "--raw", "1"], {**env(server, tmp_path)}, tmp_path)
+    code, text = run_on_terminal(["logs", "--raw", "1"], {**env(server, tmp_path)}, tmp_path)
     assert code == 0
     assert "\x1b[5m" in text

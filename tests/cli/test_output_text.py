@@ -1,4 +1,4 @@
-"""What tasks print is hostile: nothing of it reaches a terminal that the terminal would obey."""
+"""Hostile text becomes harmless before it reaches a terminal."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a server and its bots keep is for their owner alone, whatever the umask is and whatever was there before."""
+"""Files of servers and bots can be read by their owner only, whatever the umask is and whatever existed before."""
 
 import os
 import stat
@@ -11,10 +11,10 @@ import pytest
 
 from taskyard.private_files import make_file, make_folder
 from tests.cli.program import graph, script, taskyard
+from tests.cli.server_process import home_env, start_program
 from tests.cli.waiting import is_gone, read_until
-from tests.cli.yard import at_home, started
 
-#: Umasks that take nothing away, and everything.
+#: Umasks that remove no permissions, and all.
 UMASKS = [0o000, 0o777]
 NOBODY = 65_534
 DATABASE = ("taskyard.db", "taskyard.db-wal", "taskyard.db-shm", "taskyard.db.lock")
@@ -25,7 +25,7 @@ def mode(path: Path) -> int:
 
 
 def open_to_others(top: Path) -> list[str]:
-    """Everything in a folder, and itself, that the group or others can use."""
+    """List the paths in a folder, with the folder, that the group or others can access."""
     return [str(one) for one in everything(top) if not one.is_symlink() and mode(one) & 0o077]
 
 
@@ -39,7 +39,7 @@ def test_a_database_and_its_new_folder_are_for_their_owner_alone(tmp_path: Path,
     data = tmp_path / "above" / "data"
     token = tmp_path / "tokens" / "admin"
     arguments = ["serve", "--port", "0", "--data", str(data), "--admin-token", str(token)]
-    with started(arguments, tmp_path, umask) as program:
+    with start_program(arguments, tmp_path, umask) as program:
         assert program.stdout is not None
         read_until(program.stdout.fileno(), "TASKYARD_URL=", program)
         assert {name: mode(data / name) for name in DATABASE} == dict.fromkeys(DATABASE, 0o600)
@@ -51,7 +51,7 @@ def test_what_was_open_to_others_is_narrowed(tmp_path: Path) -> None:
     data, token = tmp_path / "data", tmp_path / "admin"
     arguments = ["serve", "--port", "0", "--data", str(data), "--admin-token", str(token)]
     for umask in (-1, 0):
-        with started(arguments, tmp_path, umask) as program, ExitStack() as stack:
+        with start_program(arguments, tmp_path, umask) as program, ExitStack() as stack:
             assert program.stdout is not None
             read_until(program.stdout.fileno(), "TASKYARD_URL=", program)
             assert open_to_others(data) == []
@@ -62,21 +62,21 @@ def test_what_was_open_to_others_is_narrowed(tmp_path: Path) -> None:
         token.chmod(0o644)
         for file in data.iterdir():
             file.chmod(0o666)
-    with started(arguments, tmp_path) as program:
+    with start_program(arguments, tmp_path) as program:
         assert program.stdout is not None
         read_until(program.stdout.fileno(), "TASKYARD_URL=", program)
         assert (open_to_others(data), mode(token)) == ([], 0o600)
 
 
-def test_the_folder_that_people_are_in_stays_as_it_is_and_the_files_in_it_are_private(tmp_path: Path) -> None:
+def test_the_current_folder_keeps_its_mode_and_the_files_in_it_are_private(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     database = f"sqlite:///{tmp_path / 'other.db'}"
-    for name, place in (("taskyard.db", []), ("other.db", ["--database", database])):
-        with started(["serve", "--port", "0", *place], tmp_path, 0, cwd=tmp_path) as program:
+    for name, options in (("taskyard.db", []), ("other.db", ["--database", database])):
+        with start_program(["serve", "--port", "0", *options], tmp_path, 0, cwd=tmp_path) as program:
             assert program.stdout is not None
             read_until(program.stdout.fileno(), "TASKYARD_URL=", program)
             assert (mode(tmp_path), mode(tmp_path / name)) == (0o755, 0o600)
-            assert open_to_others(tmp_path) == [str(tmp_path), str(tmp_path / "said")]
+            assert open_to_others(tmp_path) == [str(tmp_path), str(tmp_path / "stderr")]
 
 
 def test_everything_of_a_server_with_bots_is_for_their_owner_alone(tmp_path: Path) -> None:
@@ -84,11 +84,11 @@ def test_everything_of_a_server_with_bots_is_for_their_owner_alone(tmp_path: Pat
     home.mkdir(mode=0o755)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with started(["up", "--port", "0", "--slots", "1"], home, 0) as program:
+    with start_program(["up", "--port", "0", "--slots", "1"], home, 0) as program:
         assert program.stdout is not None
         read_until(program.stdout.fileno(), "TASKYARD_TOKEN=", program)
         task = script(f'echo shown; echo "{{}}" > "$TASKYARD_RESULT"; read line < {pipe}')
-        made = taskyard("submit", "-", document=graph({"a": task}), env=at_home(home))
+        made = taskyard("submit", "-", document=graph({"a": task}), env=home_env(home))
         assert made.returncode == 0, made.stderr
         with pipe.open("w"):  # opens when the task does
             # The place of an attempt is the task's own, in a folder that others cannot enter.
@@ -107,7 +107,7 @@ def test_the_files_of_a_run_are_for_their_owner_alone(tmp_path: Path) -> None:
     """
     tasks = {"a": script(look, env={"TMPDIR": str(tmp_path / "tmp")})}
     (tmp_path / "tmp").mkdir(mode=0o700)
-    done = taskyard("run", "-", document=graph(tasks), env=at_home(tmp_path) | {"TMPDIR": str(tmp_path / "tmp")})
+    done = taskyard("run", "-", document=graph(tasks), env=home_env(tmp_path) | {"TMPDIR": str(tmp_path / "tmp")})
     assert done.returncode == 0, done.stderr
     (folder,) = told.read_text().split()
     assert folder.startswith("taskyard-run-")
@@ -117,7 +117,7 @@ def test_the_files_of_a_run_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 
 def as_nobody(act: Callable[[], object]) -> str:
-    """Do something as another user, in a process of its own; give what it raises."""
+    """Call a function as another user in a child process; return its exception."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -140,9 +140,9 @@ def as_nobody(act: Callable[[], object]) -> str:
 @pytest.mark.skipif(os.geteuid() != 0, reason="to become another user takes root")
 def test_what_belongs_to_another_user_and_is_open_is_refused_with_the_command_that_mends_it() -> None:
     # Folders of pytest are closed to others, at every level.
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o755)
-        file, folder = Path(place, "taskyard.db"), Path(place, "data")
+    with tempfile.TemporaryDirectory() as server:
+        Path(server).chmod(0o755)
+        file, folder = Path(server, "taskyard.db"), Path(server, "data")
         file.touch()
         folder.mkdir()
         file.chmod(0o666)

@@ -1,4 +1,4 @@
-"""Which server is meant: by a flag, the environment, a project file, a profile; and whose token goes where."""
+"""How a server is found: by an option, the environment, a project file or a profile; and which token it gets."""
 
 import os
 import stat
@@ -49,7 +49,7 @@ def project(home: Path, text: str) -> None:
     (home / "project" / ".taskyard.toml").write_text(text)
 
 
-def test_nothing_said_is_the_default() -> None:
+def test_without_settings_the_default_server_is_used() -> None:
     assert profiles.find(None, None) == Target("http://127.0.0.1:8420", None)
 
 
@@ -83,7 +83,7 @@ def test_a_server_is_known_by_any_spelling_of_its_address(url: str, home: Path) 
 
 @pytest.mark.parametrize("variable", ["", "of-the-env"])
 @pytest.mark.parametrize("flag", [None, "of-the-flag"])
-def test_a_project_file_cannot_bring_anybody_to_a_stranger(
+def test_a_project_file_cannot_redirect_a_user_to_another_server(
     variable: str, flag: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(home)
@@ -109,7 +109,7 @@ def test_a_project_file_may_name_this_machine_which_gets_no_token(home: Path, mo
         profiles.find(None, None)
 
 
-def test_a_token_in_a_project_file_is_left_aside_and_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_token_in_a_project_file_is_ignored_with_a_warning(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(home)
     project(home, 'profile = "lab"\ntoken = "x"\nulr = "y"\n')
     assert profiles.find(None, None) == LAB
@@ -132,7 +132,9 @@ def test_a_project_file_of_another_user_is_left_aside(
 
 
 @pytest.mark.parametrize("where", ["flag", "environment", "project"])
-def test_an_unknown_profile_is_told_with_the_nearest(where: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_profile_is_reported_with_the_nearest(
+    where: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(home)
     if where == "environment":
         monkeypatch.setenv("TASKYARD_PROFILE", "yrad")
@@ -148,7 +150,7 @@ def test_a_file_that_cannot_be_read_is_left_aside(text: str, home: Path) -> None
     assert profiles.find(None, None) == Target("http://127.0.0.1:8420", None)
 
 
-def test_tokens_that_others_can_read_are_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tokens_that_others_can_read_cause_a_warning(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(home)
     assert profiles.find(None, None) == YARD
     assert capsys.readouterr().err == ""
@@ -213,7 +215,7 @@ def test_a_client_goes_where_the_command_line_goes(home: Path, monkeypatch: pyte
         Client(profile="heer")
 
 
-def test_a_client_warns_of_what_is_odd_in_a_file(home: Path) -> None:
+def test_a_client_warns_of_faults_in_a_profile_file(home: Path) -> None:
     write(home)
     project(home, 'profile = "lab"\ntoken = "x"\n')
     with pytest.warns(ProfileWarning, match="a token in a project file is ignored"), Client() as client:

@@ -1,4 +1,4 @@
-"""The program itself: what it says of itself, and how it answers what it does not understand."""
+"""The program itself: its version, its help, and its answers to wrong command lines."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ def test_help_of_run_names_its_options() -> None:
         (["completion", "tcsh"], "tcsh"),
     ],
 )
-def test_a_wrong_command_line_is_told_on_stderr_with_2(arguments: list[str], told: str) -> None:
+def test_a_wrong_command_line_is_an_error_with_exit_code_2(arguments: list[str], told: str) -> None:
     answer = taskyard(*arguments)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert told in answer.stderr

@@ -1,4 +1,4 @@
-"""What the page of commands is made from is complete: exit codes, variables of the environment, keys of files."""
+"""The sources of the reference page are complete: exit codes, environment variables, keys of files."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ from taskyard.sdk import profiles as sdk_profiles
 from tests.each_row import each_row
 
 CLI = Path(output.__file__).parent
-#: What stands above others and lists what is listed below it anyway has no section of its own.
+#: Commands that only do what one of their subcommands does have no section of their own.
 SECTIONS = [name for name in COMMANDS if f"{name} list" not in COMMANDS]
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 
@@ -26,7 +26,7 @@ def test_every_exit_code_has_its_meaning_and_is_in_the_help() -> None:
 
 
 def names_read(path: Path) -> set[str]:
-    """Find what a module reads from the environment: names in `os.environ`, and what is handed on to be looked up."""
+    """Find the environment variables that a module reads."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""

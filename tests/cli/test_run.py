@@ -1,4 +1,4 @@
-"""`taskyard run`: a graph goes to its end, and the exit code is its outcome."""
+"""`taskyard run`: it runs a graph to its end, and the exit code is the outcome."""
 
 import json
 import os
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import QUIET, ROOT, graph, run, script, taskyard
+from tests.cli.program import PLAIN_ENV, ROOT, graph, run, script, taskyard
 from tests.cli.waiting import is_gone, until
 
 
 def test_the_release_example_makes_a_release(tmp_path: Path) -> None:
     before = _files(ROOT / "examples")
-    answer = taskyard("run", "examples/release.yaml", env=QUIET | {"TMPDIR": str(tmp_path)})
+    answer = taskyard("run", "examples/release.yaml", env=PLAIN_ENV | {"TMPDIR": str(tmp_path)})
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("release: finished in ")
     assert answer.stdout.endswith(": 14 successful\n")
@@ -169,7 +169,7 @@ def test_a_timeout_ends_the_whole_process_group(tmp_path: Path) -> None:
         until(lambda pid=pid: is_gone(pid), f"the end of {name}")  # type: ignore[misc]
 
 
-def test_what_does_not_heed_a_timeout_is_killed_after_its_grace(tmp_path: Path) -> None:
+def test_what_ignores_a_timeout_is_killed_after_its_grace(tmp_path: Path) -> None:
     deaf = script("trap '' TERM; echo $$ > parent; while :; do sleep 1000; done", timeout="1s", grace="1ms", cwd=".")
     answer = run({"deaf": deaf}, "-o", "json", cwd=tmp_path)
     task = json.loads(answer.stdout)["tasks"]["deaf"]
@@ -177,7 +177,7 @@ def test_what_does_not_heed_a_timeout_is_killed_after_its_grace(tmp_path: Path) 
     until(lambda: is_gone(int((tmp_path / "parent").read_text())), "the end of the deaf one")
 
 
-def test_a_task_that_heeds_its_timeout_with_exit_code_0_has_failed_all_the_same() -> None:
+def test_a_task_that_ends_with_exit_code_0_at_its_timeout_has_failed() -> None:
     polite = script("echo last words; trap 'exit 0' TERM; sleep 1000 & wait", timeout="1s")
     answer = run({"polite": polite})
     assert "failed      polite (timed out, " in answer.stdout
@@ -279,13 +279,13 @@ def test_hostile_output_is_ascii_in_json() -> None:
 
 
 def test_a_narrow_locale_is_no_reason_to_fail() -> None:
-    env = QUIET | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    env = PLAIN_ENV | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
     answer = taskyard("run", "-", document=graph({"größe": script("echo ✓; exit 1")}), env=env)
     assert answer.returncode == 3
     assert "gr\\xf6\\xdfe" in answer.stdout
 
 
-def test_the_file_tells_its_form_by_its_name(tmp_path: Path) -> None:
+def test_the_name_of_a_file_says_its_form(tmp_path: Path) -> None:
     (tmp_path / "graph.yaml").write_text("tasks: {a: {task: {payload: {noop: true}}}}")
     (tmp_path / "graph.json").write_text(graph({"a": {"task": {"payload": {"noop": True}}}}))
     assert taskyard("run", "graph.yaml", cwd=tmp_path).stdout.startswith("graph.yaml: finished in ")
@@ -317,17 +317,17 @@ def test_logs_have_everything_though_the_output_is_longer_than_any_that_is_kept(
     assert (len(printed), printed == (b"1234567\n" * (size // 8 + 1))[:size]) == (size, True)
 
 
-def test_what_is_no_result_is_said_with_what_the_task_printed() -> None:
+def test_a_faulty_result_is_reported_with_the_output() -> None:
     answer = run({"a": script('echo hello; mkdir "$TASKYARD_RESULT"')})
     assert answer.returncode == 3
-    assert "failed      a (its result, progress or checkpoint cannot be taken" in answer.stderr
+    assert "failed      a (its result, progress, checkpoint or files cannot be taken" in answer.stderr
     assert "  | taskyard: the result cannot be read: it is a folder, not a file\n" in answer.stderr
 
 
 def test_a_folder_for_logs_that_cannot_be_made_is_named_and_nothing_starts(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     answer = run({"a": script("touch started", cwd=".")}, "--logs", "file/logs", cwd=tmp_path)
-    assert (answer.returncode, answer.stderr) == (2, "taskyard: cannot keep logs in file/logs: Not a directory\n")
+    assert (answer.returncode, answer.stderr) == (2, "taskyard: cannot write logs to file/logs: Not a directory\n")
     assert not (tmp_path / "started").exists()
 
 
@@ -336,7 +336,7 @@ def test_python_can_run_the_program_as_a_module(tmp_path: Path) -> None:
     assert subprocess.run(command, capture_output=True, check=True, cwd=tmp_path).stdout.strip()
 
 
-def test_a_log_that_cannot_be_kept_is_said_and_changes_nothing_else(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_is_reported_and_fails_no_task(tmp_path: Path) -> None:
     for taken in ("001-good-1.log", "002-bad-1.log"):
         (tmp_path / "logs" / taken / "something").mkdir(parents=True)
     answer = run({"good": script("seq 1 99999"), "bad": script("echo why; exit 4")}, "--logs", "logs", cwd=tmp_path)

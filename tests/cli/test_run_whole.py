@@ -1,4 +1,4 @@
-"""`taskyard run` has a server and a bot of its own: whatever a document can say works, and nothing is left behind."""
+"""`taskyard run` has a server and a bot of its own: all features of documents work, and it leaves nothing behind."""
 
 import json
 import os
@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.cli.program import QUIET, graph, run, script, taskyard
+from tests.cli.program import PLAIN_ENV, graph, run, script, taskyard
 
 OUTER = "of-another-server"
 
 
 def states(tasks: dict[str, object], *options: str, cwd: Path) -> dict[str, Any]:
-    """Run a graph and give where each task came to."""
+    """Run a graph and return the state of each task."""
     outcome = json.loads(run(tasks, "-o", "json", *options, cwd=cwd).stdout)
     return {label: task["state"] for label, task in outcome["tasks"].items()}
 
@@ -46,8 +46,10 @@ def test_conditions_joins_and_slices_work(tmp_path: Path) -> None:
 def test_what_shares_a_mutex_or_a_limit_never_runs_together(tmp_path: Path) -> None:
     alone = {"payload": {"script": "mkdir {0}; sleep 0.1; rmdir {0}", "cwd": "."}}
 
-    def task(place: str, **shares: object) -> dict[str, object]:
-        return {"task": {**shares, "payload": {**alone["payload"], "script": alone["payload"]["script"].format(place)}}}
+    def task(folder: str, **shares: object) -> dict[str, object]:
+        return {
+            "task": {**shares, "payload": {**alone["payload"], "script": alone["payload"]["script"].format(folder)}}
+        }
 
     tasks: dict[str, object] = {}
     for number in range(3):
@@ -57,7 +59,7 @@ def test_what_shares_a_mutex_or_a_limit_never_runs_together(tmp_path: Path) -> N
     assert found == dict.fromkeys(tasks, "successful")
 
 
-def test_a_limit_that_nobody_named_is_a_fault_of_the_command_line(tmp_path: Path) -> None:
+def test_a_limit_that_is_too_small_is_a_usage_error(tmp_path: Path) -> None:
     answer = run({"a": {"task": {"limits": {"licence": 2}, "payload": {"noop": True}}}}, "--limit", "licence=1")
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "tasks.a.task.limits.licence: asks for 2; there are 1 in all: give --limit licence=TOTAL" in answer.stderr
@@ -76,13 +78,13 @@ def test_functions_are_found_where_one_is_and_results_reach_dependents(tmp_path:
     assert json.loads((tmp_path / "inputs").read_text()) == {"function": {"twice": 42}}
 
 
-def test_a_file_named_as_a_module_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_a_file_named_like_a_module_does_no_harm(tmp_path: Path) -> None:
     (tmp_path / "asyncio.py").write_text("raise SystemExit('this is no asyncio')\n")
     assert run({"a": script("true")}, cwd=tmp_path).returncode == 0
 
 
-def test_tasks_have_the_environment_of_whoever_started_the_run_but_not_its_token(tmp_path: Path) -> None:
-    env = QUIET | {"MINE": "yes", "TASKYARD_TOKEN": OUTER, "TASKYARD_OTHER": OUTER}
+def test_tasks_have_the_environment_of_the_run_but_not_its_token(tmp_path: Path) -> None:
+    env = PLAIN_ENV | {"MINE": "yes", "TASKYARD_TOKEN": OUTER, "TASKYARD_OTHER": OUTER}
     seen = script('echo "$MINE $TASKYARD_LABEL ${TASKYARD_OTHER-none} $TASKYARD_TOKEN" > seen', cwd=".")
     (tmp_path / "graph.json").write_text(graph({"task": seen}))
     assert taskyard("run", "graph.json", cwd=tmp_path, env=env).returncode == 0
@@ -122,7 +124,7 @@ def test_graphs_inside_that_wait_for_each_other_end_the_run_with_6_and_a_sentenc
 @pytest.mark.parametrize(("exit_code", "state"), [(0, "successful"), (1, "failed")])
 def test_nothing_is_left_in_the_temporary_folder(exit_code: int, state: str, tmp_path: Path) -> None:
     (tmp_path / "temporary").mkdir()
-    env = QUIET | {"TMPDIR": str(tmp_path / "temporary")}
+    env = PLAIN_ENV | {"TMPDIR": str(tmp_path / "temporary")}
     document = graph({"a": script(f"touch litter; exit {exit_code}")})
     answer = taskyard("run", "-", document=document, cwd=tmp_path, env=env)
     assert f"{state:<11} a (" in answer.stderr

@@ -1,4 +1,4 @@
-"""What stands on a terminal of 100 x 30 while tasks move fast: every line there, once, and one bar."""
+"""The live view on a terminal of 100 x 30 while tasks move fast: every line once, and one bar."""
 
 import json
 import os
@@ -9,23 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from tests.cli import drawings
-from tests.cli.program import PROGRAM, QUIET, ROOT, graph, script
+from tests.cli import live_view_stress
+from tests.cli.program import PLAIN_ENV, PROGRAM, ROOT, graph, script
 from tests.cli.screen import Screen
 from tests.cli.terminal import on_terminal, terminal
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
 
-#: How often fast moves are tried: what depends on chance has to go well each time.
+#: How often fast moves are tried: races depend on chance.
 ROUNDS = 8
 
 
 @contextmanager
 def shown(command: list[str], folder: Path) -> Iterator[tuple[Screen, subprocess.Popen[bytes]]]:
-    """Start a program on a terminal of 100 x 30 that it draws on; its input is a pipe."""
+    """Start a program that draws on a terminal of 100 x 30; its input is a pipe."""
     with terminal(100, 30) as (person, program_side):
-        env = QUIET | {"TERM": "xterm-256color"}
+        env = PLAIN_ENV | {"TERM": "xterm-256color"}
         with subprocess.Popen(
             command, cwd=folder, env=env, stdin=subprocess.PIPE, stdout=program_side, stderr=program_side
         ) as program:
@@ -36,13 +34,12 @@ def shown(command: list[str], folder: Path) -> Iterator[tuple[Screen, subprocess
                 program.kill()
 
 
-@pytest.mark.parametrize("view", ["run", "wait"])
-def test_fast_moves_lose_no_line_and_leave_one_bar(view: str) -> None:
-    wanted = [drawings.line(number) for number in range(drawings.LINES)]
+def test_fast_moves_lose_no_line_and_leave_one_bar() -> None:
+    wanted = [live_view_stress.line(number) for number in range(live_view_stress.LINES)]
     for seed in range(ROUNDS):
-        with shown([sys.executable, "-m", "tests.cli.drawings", view, str(seed)], ROOT) as (screen, program):
-            screen.until(lambda one: drawings.OVER in one.lines() and one.bars() == 1, "all lines and one bar")
-            assert [line for line in screen.lines() if line.startswith("line ")] == wanted, f"seed {seed}"
+        with shown([sys.executable, "-m", "tests.cli.live_view_stress", str(seed)], ROOT) as (screen, program):
+            screen.until(lambda one: live_view_stress.OVER in one.lines() and one.bars() == 1, "all lines and one bar")
+            assert screen.lines()[: len(wanted)] == wanted, f"seed {seed}"
             assert program.stdin is not None
             program.stdin.close()
             assert screen.to_the_end() == 0
@@ -72,7 +69,7 @@ def test_a_run_says_what_holds_it_when_nothing_moves(tmp_path: Path) -> None:
         assert screen.to_the_end() == 130
     command = [str(PROGRAM), "run", "graph.json"]
     with subprocess.Popen(
-        command, cwd=tmp_path, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        command, cwd=tmp_path, env=PLAIN_ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as program:
         assert program.stderr is not None
         read_until(program.stderr.fileno(), f"\n{said}", program)
@@ -85,7 +82,7 @@ def test_a_typed_answer_leaves_one_bar(tmp_path: Path) -> None:
     asks = {"task": {"payload": {"approval": "Ship it?"}}}
     after = script("read line < go", "ask", cwd=".")
     (tmp_path / "graph.json").write_text(json.dumps({"tasks": {"ask": asks, "after": after}}))
-    with on_terminal(["run", "graph.json"], QUIET, tmp_path, 100, 30) as (program, person):
+    with on_terminal(["run", "graph.json"], PLAIN_ENV, tmp_path, 100, 30) as (program, person):
         screen = Screen(program, person, 100, 30)
         screen.until(lambda one: any("ask asks: Ship it?" in line for line in one.lines()), "the question")
         os.write(person, b"maybe\n\n")

@@ -1,4 +1,4 @@
-"""No command pays for what it does not need: which modules a call loads, and which it must not."""
+"""Commands load only the modules that they need."""
 
 import subprocess
 import sys
@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.yard import at_home
+from tests.cli.server_process import home_env
 from tests.sdk.faulty_server import FaultyServer, faulty_server, json_reply
 from tests.sdk.test_client import GRAPH, TASK
 
-#: What takes long to load, and is for servers, bots, drawings and documents.
+#: Slow modules, for servers, bots, drawings and documents only.
 HEAVY = {
     "alembic", "asyncio", "fastapi", "httptools", "jinja2", "multiprocessing", "psutil", "psycopg",
     "pydantic", "rich", "sqlalchemy", "sqlite3", "starlette", "structlog", "uvicorn", "yaml",
     "taskyard.bot", "taskyard.core.graph", "taskyard.embedded", "taskyard.engine", "taskyard.server", "taskyard.store",
 }  # fmt: skip
-#: What is light, and still is not for everybody.
+#: Fast modules that only some commands need.
 ELSEWHERE = {
     "taskyard.wire.explain",
     "difflib",
@@ -38,7 +38,7 @@ def server() -> Iterator[FaultyServer]:
 
 def loaded(arguments: list[str], server: FaultyServer, home: Path) -> set[str]:
     program = f"import sys; from taskyard import main; main._call({arguments!r}); print(*sys.modules, file=sys.stderr)"
-    env = at_home(home) | {"TASKYARD_URL": server.url, "TASKYARD_TOKEN": "x"}
+    env = home_env(home) | {"TASKYARD_URL": server.url, "TASKYARD_TOKEN": "x"}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
     return set(done.stderr.splitlines()[-1].split())
 

@@ -1,4 +1,4 @@
-"""A story for people: a line for everything that happened."""
+"""The table of `taskyard story`."""
 
 from taskyard.cli.commands.show import history_lines
 from taskyard.wire.api import StoryItem, StoryView
@@ -17,5 +17,5 @@ def test_a_line_has_time_span_state_cause_attempt_and_bot_and_no_text_acts_on_a_
         ["1970-01-01", "00:00:01Z", "+0.0", "s", "ann", "asked:", "submit", "the", "graph"],
         ["1970-01-01", "00:00:01Z", "+0.0", "s", "pending", "it", "has", "no", "prerequisites"],
         ["1970-01-01", "00:00:03Z", "+2.5", "s", "running", "bot", "claimed", "it", "1", "b1"],
-        ["there", "is", "more", "than", "is", "told", "here"],
+        ["there", "are", "more", "events"],
     ]

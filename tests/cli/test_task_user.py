@@ -1,6 +1,6 @@
-"""What keeps the tokens of a bot and of `up` away from tasks.
+"""Tasks cannot read the tokens of a bot and of `up`.
 
-Running tasks as another user needs root. Where the tests run as somebody else, they see that it is refused.
+Running tasks as another user needs root. Without root, the tests check that it is refused.
 """
 
 import json
@@ -17,11 +17,11 @@ import pytest
 
 from tests.bot.fake_server import ROOT, TOKEN, FakeServer, serving
 from tests.cli.program import graph, taskyard
+from tests.cli.server_process import home_env, start_program
 from tests.cli.waiting import read_until
-from tests.cli.yard import at_home, started
 
 IS_ROOT = os.geteuid() == 0
-#: The user as whom tasks run in these tests.
+#: The user who runs the tasks of these tests.
 NOBODY = pwd.getpwnam("nobody")
 REFUSAL = "only root can run tasks as another user"
 
@@ -60,7 +60,7 @@ def bot(server: FakeServer, folder: Path, *options: str, **how: Any) -> Iterator
 
 
 def is_refused(server: FakeServer, folder: Path) -> bool:
-    """Whether a bot of somebody who is not root refuses to run tasks as another user."""
+    """Check that a bot without root refuses to run tasks as another user."""
     with bot(server, folder, "--user", "nobody") as one:
         assert one.wait(60) == 1
         assert one.stderr is not None
@@ -70,13 +70,13 @@ def is_refused(server: FakeServer, folder: Path) -> bool:
 
 
 def ran(server: FakeServer, script: str, **more: Any) -> tuple[str, str]:
-    """Run a script; say how it ended and what it printed."""
+    """Run a script; return its exit code and output."""
     task = server.add({"script": script}, **more)
     report = server.report(task)
     return report.signal, server.printed.get(task, b"").decode()
 
 
-def test_tasks_run_as_the_user_that_the_bot_was_told(server: FakeServer, tmp_path: Path) -> None:
+def test_tasks_run_as_the_given_user(server: FakeServer, tmp_path: Path) -> None:
     if not IS_ROOT:
         assert is_refused(server, tmp_path / "state")
         return
@@ -144,46 +144,46 @@ def test_a_token_file_can_be_removed_as_it_is_read(server: FakeServer, tmp_path:
 
 
 def test_a_token_that_every_process_could_read_is_refused(server: FakeServer, tmp_path: Path) -> None:
-    done = taskyard("bot", "--url", server.url, "--token", TOKEN, env=at_home(tmp_path))
+    done = taskyard("bot", "--url", server.url, "--token", TOKEN, env=home_env(tmp_path))
     assert (done.returncode, server.hellos) == (2, [])
-    assert "set TASKYARD_TOKEN, or give --token-file PATH" in done.stderr
+    assert "set TASKYARD_TOKEN, or use --token-file PATH" in done.stderr
     assert TOKEN not in done.stderr
 
 
-def test_a_token_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    done = taskyard("bot", "--token-file", str(tmp_path / "none"), env=at_home(tmp_path))
+def test_a_missing_token_file_is_reported(tmp_path: Path) -> None:
+    done = taskyard("bot", "--token-file", str(tmp_path / "none"), env=home_env(tmp_path))
     assert done.returncode == 1
-    assert done.stderr == f"taskyard: cannot take the token from {tmp_path / 'none'}: No such file or directory\n"
+    assert done.stderr == f"taskyard: cannot read the token from {tmp_path / 'none'}: No such file or directory\n"
 
 
-def test_a_user_that_is_not_there_is_said(tmp_path: Path) -> None:
-    done = taskyard("bot", "--user", "nosuchuser", env=at_home(tmp_path))
+def test_a_missing_user_is_reported(tmp_path: Path) -> None:
+    done = taskyard("bot", "--user", "nosuchuser", env=home_env(tmp_path))
     assert done.returncode == 1
     assert ("there is no user 'nosuchuser'" if IS_ROOT else REFUSAL) in done.stderr
-    done = taskyard("up", "--user", "root", env=at_home(tmp_path))
+    done = taskyard("up", "--user", "root", env=home_env(tmp_path))
     assert done.returncode == 1
     assert ("'root' is root: name a user without special rights" if IS_ROOT else REFUSAL) in done.stderr
 
 
 def test_under_up_the_admin_token_is_out_of_reach_of_tasks_of_another_user(tmp_path: Path) -> None:
     if not IS_ROOT:
-        done = taskyard("up", "--port", "0", "--user", "nobody", env=at_home(tmp_path))
+        done = taskyard("up", "--port", "0", "--user", "nobody", env=home_env(tmp_path))
         assert done.returncode == 1
         assert REFUSAL in done.stderr
         return
     tmp_path.chmod(0o755)
     data = tmp_path / "data"
-    with started(["up", "--port", "0", "--user", "nobody", "--data", str(data)], tmp_path) as program:
+    with start_program(["up", "--port", "0", "--user", "nobody", "--data", str(data)], tmp_path) as program:
         assert program.stdout is not None
         read_until(program.stdout.fileno(), "TASKYARD_TOKEN=", program)
         admin = (data / "admin.token").read_text().strip()
         assert not list(data.glob("*bot*.token")), "the token of the bots is in no file"
         script = f"id -u; cat {data}/* {data}/*/* || true; cat /proc/[0-9]*/environ || true"
         tasks = {"look": {"task": {"payload": {"script": script}}}}
-        done = taskyard("submit", "--wait", "-o", "json", "-", document=graph(tasks), env=at_home(tmp_path))
+        done = taskyard("submit", "--wait", "-o", "json", "-", document=graph(tasks), env=home_env(tmp_path))
         assert done.returncode == 0, done.stderr
         made = json.loads(done.stdout)
-        seen = taskyard("logs", f"{made['id']}/look", env=at_home(tmp_path)).stdout
+        seen = taskyard("logs", f"{made['id']}/look", env=home_env(tmp_path)).stdout
     assert seen.startswith(f"{NOBODY.pw_uid}\n")
     assert admin not in seen
     assert "ty_bot_" not in seen
@@ -193,10 +193,10 @@ def test_under_up_the_admin_token_is_out_of_reach_of_tasks_of_another_user(tmp_p
 def test_up_keeps_the_token_of_its_bots_in_no_file_and_ends_that_of_its_last_start(tmp_path: Path) -> None:
     data, tokens = tmp_path / "data", []
     for _ in range(2):
-        with started(["up", "--port", "0", "--data", str(data)], tmp_path) as program:
+        with start_program(["up", "--port", "0", "--data", str(data)], tmp_path) as program:
             assert program.stdout is not None
             read_until(program.stdout.fileno(), "TASKYARD_TOKEN=", program)
-            done = taskyard("token", "list", "-o", "json", env=at_home(tmp_path))
+            done = taskyard("token", "list", "-o", "json", env=home_env(tmp_path))
             tokens = [one for one in json.loads(done.stdout) if one["kind"] == "bot"]
         kept = b"".join(file.read_bytes() for file in data.rglob("*") if file.is_file())
         assert b"ty_bot_" not in kept

@@ -1,4 +1,4 @@
-"""https from a server of ours to commands, the client, a bot and its tasks; and a warning where there is none."""
+"""https between a server and commands, the client, a bot and its tasks; and a warning about plain http."""
 
 import json
 import subprocess
@@ -11,13 +11,13 @@ import pytest
 from taskyard.sdk import Client, Unreachable, Unset, http
 from taskyard.sdk.http import InsecureWarning, plaintext_token_warning
 from tests.cli.program import graph, taskyard
+from tests.cli.server_process import home_env, start_program
 from tests.cli.waiting import read_until
-from tests.cli.yard import at_home, started
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for this machine that signs itself, and its key."""
+    """A self-signed certificate for this machine, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     cert, key = folder / "yard.pem", folder / "yard.key"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -28,7 +28,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def home(tmp_path: Path, pair: tuple[Path, Path]) -> Iterator[dict[str, str]]:
-    """The environment of a person for whom a server with that certificate was started."""
+    """The environment of the user of a server with this certificate."""
     cert, key = pair
     words = [
         "serve",
@@ -43,14 +43,14 @@ def home(tmp_path: Path, pair: tuple[Path, Path]) -> Iterator[dict[str, str]]:
         "-o",
         "json",
     ]
-    with started(words, tmp_path) as program:
+    with start_program(words, tmp_path) as program:
         assert program.stdout is not None
         told = json.loads(read_until(program.stdout.fileno(), "\n", program))
         assert told["url"].startswith("https://127.0.0.1:")
-        yield at_home(tmp_path) | {"TASKYARD_URL": told["url"], "TASKYARD_TOKEN": told["token"]}
+        yield home_env(tmp_path) | {"TASKYARD_URL": told["url"], "TASKYARD_TOKEN": told["token"]}
 
 
-def test_who_trusts_the_authority_is_served_and_who_does_not_sends_no_token(
+def test_a_client_that_does_not_trust_the_authority_sends_no_token(
     home: dict[str, str], pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "WAIT_SECONDS", 0.001)
@@ -86,13 +86,13 @@ def test_a_bot_and_its_tasks_speak_to_a_server_behind_a_certificate(
     words = ["bot", "--url", home["TASKYARD_URL"], "--token-file", str(token), "--ca-file", cert, "--slots", "1"]
     own = tmp_path / "of-the-bot"
     own.mkdir()
-    with started(words, own):
+    with start_program(words, own):
         done = taskyard("submit", "--wait", "-o", "json", "-", document=document, env=env)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("what", ["missing", "nonsense", "key of another", "key alone"])
-def test_a_certificate_that_cannot_be_used_is_refused_before_anybody_is_served(
+def test_a_bad_certificate_is_refused_before_the_first_request(
     what: str, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     cert, key = (str(one) for one in pair)
@@ -102,21 +102,21 @@ def test_a_certificate_that_cannot_be_used_is_refused_before_anybody_is_served(
         "missing": (["--tls-cert", str(tmp_path / "none")], f"cannot read {tmp_path / 'none'}"),
         "nonsense": (["--tls-cert", str(nonsense), "--tls-key", key], "are not a certificate in PEM form with its key"),
         "key of another": (["--tls-cert", cert], "are not a certificate in PEM form with its key"),
-        "key alone": (["--tls-key", key], "--tls-key needs a certificate: give --tls-cert PATH, too"),
+        "key alone": (["--tls-key", key], "--tls-key needs a certificate: add --tls-cert PATH"),
     }
     words, text = said[what]
-    done = taskyard("serve", "--port", "0", "--data", str(tmp_path), *words, env=at_home(tmp_path))
+    done = taskyard("serve", "--port", "0", "--data", str(tmp_path), *words, env=home_env(tmp_path))
     assert done.returncode == (2 if what == "key alone" else 1)
     assert text in done.stderr
 
 
-def test_a_ca_file_that_is_none_is_said(tmp_path: Path) -> None:
+def test_a_faulty_ca_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "nonsense").write_text("no certificate")
     for file, why in (("none", "cannot read the CA file"), ("nonsense", "has no certificate of an authority")):
         with pytest.raises(Unset, match=why):
             Client("https://127.0.0.1:1", "x", ca_file=str(tmp_path / file))
         for words in (["pools"], ["bot", "--state", str(tmp_path / "state")]):
-            env = at_home(tmp_path) | {"TASKYARD_URL": "https://127.0.0.1:1", "TASKYARD_TOKEN": "x"}
+            env = home_env(tmp_path) | {"TASKYARD_URL": "https://127.0.0.1:1", "TASKYARD_TOKEN": "x"}
             done = taskyard(*words, "--ca-file", str(tmp_path / file), env=env)
             assert done.returncode != 0
             assert why in done.stderr
@@ -128,7 +128,7 @@ def test_a_token_that_goes_to_another_machine_in_the_open_is_warned_of(tmp_path:
     assert plaintext_token_warning("http://yard.example", None) is None
     with pytest.warns(InsecureWarning, match=r"yard\.example over plain HTTP"):
         Client("http://yard.example", "x")
-    env = at_home(tmp_path) | {"TASKYARD_URL": "http://0.0.0.0:1", "TASKYARD_TOKEN": "x"}
+    env = home_env(tmp_path) | {"TASKYARD_URL": "http://0.0.0.0:1", "TASKYARD_TOKEN": "x"}
     done = taskyard("pools", env=env)
     assert done.stderr.startswith("warning: the token goes to 0.0.0.0 over plain HTTP"), done.stderr
     done = taskyard("bot", "--once", "--ca-file", str(tmp_path / "none"), env=env)

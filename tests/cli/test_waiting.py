@@ -1,4 +1,4 @@
-"""Waiting for a graph on a server: what a terminal sees, and how a wait is ended."""
+"""`submit --wait`: what a terminal shows, and how a wait ends."""
 
 import fcntl
 import json
@@ -16,28 +16,28 @@ import pytest
 
 from tests.cli.program import PROGRAM
 from tests.cli.screen import Screen
+from tests.cli.server_process import ServerProcess, server_process
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
-from tests.cli.yard import Yard, yard
 
 STAYS = {"name": "[bold]graph[/bold]", "tasks": {"a": {"task": {"payload": {"command": ["true"]}}}}}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with yard(tmp_path_factory.mktemp("yard")) as one:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with server_process(tmp_path_factory.mktemp("yard")) as one:
         yield one
 
 
 @contextmanager
-def waiting(place: Yard, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Wait for a graph that no bot takes, on a terminal; give the program and the person's side."""
-    (place.folder / "stays.json").write_text(json.dumps(STAYS))
+def waiting(server: ServerProcess, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Wait on a terminal for a graph that no bot takes; yield the program and the side of the user."""
+    (server.folder / "stays.json").write_text(json.dumps(STAYS))
     person, program_side = pty.openpty()
     fcntl.ioctl(program_side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     command = [str(PROGRAM), "submit", "--wait", "stays.json", *arguments]
-    env = place.env | {"TERM": "xterm-256color"}
+    env = server.env | {"TERM": "xterm-256color"}
     with subprocess.Popen(
-        command, cwd=place.folder, env=env, stdin=program_side, stdout=program_side, stderr=program_side
+        command, cwd=server.folder, env=env, stdin=program_side, stdout=program_side, stderr=program_side
     ) as program:
         os.close(program_side)
         try:
@@ -47,10 +47,10 @@ def waiting(place: Yard, *arguments: str) -> Iterator[tuple[subprocess.Popen[byt
             os.close(person)
 
 
-def test_a_terminal_sees_a_bar_until_somebody_cancels_the_graph(place: Yard) -> None:
-    with waiting(place) as (program, person):
+def test_a_terminal_shows_a_bar_until_the_graph_is_canceled(server: ServerProcess) -> None:
+    with waiting(server) as (program, person):
         seen = read_until(person, "0/1", program)
-        with place.client as client:
+        with server.client as client:
             newest = next(iter(client.graphs()))
             client.cancel_graph(newest.id)
         assert "[bold]graph[/bold]: canceled: 1 canceled" in read_until(person, newest.id, program)
@@ -59,35 +59,35 @@ def test_a_terminal_sees_a_bar_until_somebody_cancels_the_graph(place: Yard) -> 
     assert "[bold]graph[/bold]" in seen
 
 
-def test_who_interrupts_a_wait_leaves_the_graph_alone(place: Yard) -> None:
-    with waiting(place) as (program, person):
+def test_an_interrupted_wait_does_not_stop_the_graph(server: ServerProcess) -> None:
+    with waiting(server) as (program, person):
         read_until(person, "0/1", program)
         program.send_signal(signal.SIGINT)
         assert program.wait(DEADLINE_SECONDS) == 130
-    with place.client as client:
+    with server.client as client:
         assert next(iter(client.graphs())).state == "running"
 
 
 def test_a_wait_outlives_a_server_that_is_started_again(tmp_path: Path) -> None:
-    with yard(tmp_path) as first:
+    with server_process(tmp_path) as first:
         port = first.url.rpartition(":")[2]
         with waiting(first) as (program, person):
             read_until(person, "0/1", program)
             first.program.send_signal(signal.SIGTERM)
             assert first.program.wait(DEADLINE_SECONDS) == 0
-            with yard(tmp_path, port=port):
+            with server_process(tmp_path, port=port):
                 with first.client as client:
                     client.cancel_graph(next(iter(client.graphs())).id)
-                assert program.wait(DEADLINE_SECONDS) == 3
+                assert Screen(program, person, 80, 24).to_the_end() == 3
 
 
-def test_a_wait_says_what_holds_a_graph_in_which_nothing_moves(place: Yard) -> None:
-    with waiting(place) as (program, person):
+def test_a_wait_says_what_holds_a_graph_in_which_nothing_moves(server: ServerProcess) -> None:
+    with waiting(server) as (program, person):
         screen = Screen(program, person, 80, 24)
         said = "  [bold]graph[/bold] is running: a is waiting: there is no bot"
         screen.until(lambda one: said in one.lines() and one.bars() == 1, "what holds the graph, under one bar")
     with subprocess.Popen(
-        [str(PROGRAM), "submit", "--wait", "stays.json"], cwd=place.folder, env=place.env, stderr=subprocess.PIPE
+        [str(PROGRAM), "submit", "--wait", "stays.json"], cwd=server.folder, env=server.env, stderr=subprocess.PIPE
     ) as program:
         assert program.stderr is not None
         read_until(program.stderr.fileno(), f"{said.strip()}\n", program)
@@ -95,8 +95,8 @@ def test_a_wait_says_what_holds_a_graph_in_which_nothing_moves(place: Yard) -> N
         assert program.wait(DEADLINE_SECONDS) == 130
 
 
-def test_a_graph_that_starts_later_is_not_shown_as_moving(place: Yard) -> None:
+def test_a_graph_that_starts_later_is_not_shown_as_moving(server: ServerProcess) -> None:
     document = json.dumps({"tasks": {"later": {"task": {"not_before": "1h", "payload": {"command": ["true"]}}}}})
-    shown = place.told("show", place.told("submit", "-", document=document))
-    assert "running, nothing of it runs now\n" in shown
+    shown = server.output("show", server.output("submit", "-", document=document))
+    assert "running, no task runs now\n" in shown
     assert "later is pending: it may start in " in shown

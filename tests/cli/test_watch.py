@@ -1,4 +1,4 @@
-"""`--watch`: a terminal is drawn again and again, a pipe gets a line for each change."""
+"""`--watch`: a terminal is redrawn, a pipe gets a line for each change."""
 
 import json
 import signal
@@ -9,40 +9,42 @@ import pytest
 from taskyard.cli import main
 from taskyard.cli.exit_codes import Exit
 from tests.cli.program import PROGRAM
+from tests.cli.server_process import ServerProcess
 from tests.cli.terminal import on_terminal
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
-from tests.cli.yard import Yard
 
 WORK = {"task": {"payload": {"command": ["true"]}}}
 
 
-def submitted(shared: Yard, name: str) -> str:
-    return shared.told("submit", "-", document=json.dumps({"name": name, "tasks": {"a": WORK}}))
+def submitted(shared_server: ServerProcess, name: str) -> str:
+    return shared_server.output("submit", "-", document=json.dumps({"name": name, "tasks": {"a": WORK}}))
 
 
-def test_a_pipe_gets_a_line_for_each_change_and_then_the_end(shared: Yard) -> None:
-    id = submitted(shared, "watched")
+def test_a_pipe_gets_a_line_for_each_change_and_then_the_end(shared_server: ServerProcess) -> None:
+    id = submitted(shared_server, "watched")
     command = [str(PROGRAM), "show", id, "--watch", "--every", "0s", "-o", "jsonl"]
-    with subprocess.Popen(command, env=shared.env, stdout=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen(command, env=shared_server.env, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         first = json.loads(program.stdout.readline())
-        shared.told("cancel", id)
+        shared_server.output("cancel", id)
         last = json.loads(program.stdout.readlines()[-1])
         assert program.wait(DEADLINE_SECONDS) == 3
     assert (first["state"], last["state"], last["counts"]) == ("running", "canceled", {"canceled": 1})
 
 
-def test_what_is_not_listed_any_more_is_told_as_gone(shared: Yard) -> None:
-    id = submitted(shared, "goes")
+def test_an_object_that_is_not_listed_any_more_is_gone(shared_server: ServerProcess) -> None:
+    id = submitted(shared_server, "goes")
     command = ["graphs", "--name", "goes", "--state", "running", "--watch", "--every", "0s", "-o", "jsonl"]
-    with subprocess.Popen([str(PROGRAM), *command], env=shared.env, stdout=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen(
+        [str(PROGRAM), *command], env=shared_server.env, stdout=subprocess.PIPE, text=True
+    ) as program:
         assert program.stdout is not None
         assert json.loads(program.stdout.readline())["id"] == id
-        shared.told("cancel", id)
+        shared_server.output("cancel", id)
         assert json.loads(program.stdout.readline()) == {"id": id, "gone": True}
-        # Whoever reads no more ends it.
+        # A reader that closes the pipe ends it.
         program.stdout.close()
-        submitted(shared, "goes")
+        submitted(shared_server, "goes")
         assert program.wait(DEADLINE_SECONDS) == 0
 
 
@@ -61,11 +63,14 @@ def test_what_cannot_be_watched_is_refused(
 
 
 @pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}])
-def test_a_terminal_sees_what_changes(env: dict[str, str], shared: Yard) -> None:
-    id = submitted(shared, "drawn")
-    with on_terminal(["tasks", id, "--watch", "--every", "0s"], shared.env | env, shared.folder) as (program, person):
+def test_a_terminal_sees_what_changes(env: dict[str, str], shared_server: ServerProcess) -> None:
+    id = submitted(shared_server, "drawn")
+    with on_terminal(["tasks", id, "--watch", "--every", "0s"], shared_server.env | env, shared_server.folder) as (
+        program,
+        person,
+    ):
         text = read_until(person, "waiting", program)
-        shared.told("cancel", id)
+        shared_server.output("cancel", id)
         text += read_until(person, "canceled", program)
         program.send_signal(signal.SIGINT)
         assert program.wait(DEADLINE_SECONDS) == 130

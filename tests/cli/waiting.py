@@ -1,4 +1,4 @@
-"""Waiting for what processes do: for a line, a pid, an end. Every wait has a deadline and ends as soon as it can."""
+"""Waiting for processes: for a line, a pid, an end. Every wait has a deadline and ends as soon as it can."""
 
 import os
 import select
@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-#: Far more than any wait here takes on the slowest machine.
+#: Far longer than any wait takes on the slowest machine.
 DEADLINE_SECONDS = 60.0
 
 
 def until(fact: Callable[[], bool], what: str) -> None:
-    """Look again and again until `fact` holds."""
+    """Poll until `fact` holds."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not fact():
         assert time.monotonic() < deadline, f"waited too long for {what}"
@@ -20,16 +20,16 @@ def until(fact: Callable[[], bool], what: str) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that nobody has reaped yet has."""
+    """Tell whether a process has ended; a zombie has."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):  # before it was looked at, or just then
+    except (FileNotFoundError, ProcessLookupError):  # it ended before or during the read
         return True
     return state in "ZX"
 
 
 def read_fifo(path: Path, writer: subprocess.Popen[bytes]) -> str:
-    """Read a line that `writer`, or what it started, writes to a named pipe."""
+    """Read a line that `writer`, or a child of it, writes to a named pipe."""
     pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         return read_until(pipe, "\n", writer)
@@ -42,7 +42,7 @@ def read_until(stream: int, wanted: str, writer: subprocess.Popen[bytes]) -> str
     text = b""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while wanted.encode() not in text:
-        # Looked at before reading: what it wrote before its end is still there to be read.
+        # Checked before reading: what it wrote before its end can still be read.
         has_ended = writer.poll() is not None
         chunk = _read(stream) if select.select([stream], [], [], 0.1)[0] else b""
         assert chunk or not has_ended, f"ended without {wanted!r} after {text!r}: {_last_words(writer)!r}"

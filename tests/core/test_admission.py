@@ -1,12 +1,11 @@
-"""Admission, rule by rule: what holds a task, what that says, and what no decision may ever do."""
+"""Admission, rule by rule: what holds a task, with which reason, and what no decision may do."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import combinations
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +18,6 @@ from taskyard.core.admission.rules import (
     Facts,
     Held,
     Holder,
-    Json,
     Pool,
     decide,
     impossible_demands,
@@ -28,6 +26,7 @@ from taskyard.core.admission.rules import (
 from taskyard.core.graph.model import Mutex
 from taskyard.core.launch import inventory_update_mutexes, job_mutexes, project_update_mutexes
 from taskyard.core.states import Millis, Reason, TaskId
+from taskyard.core.structs import struct_replace as replace
 
 NOW = Millis(1_000_000)
 LONG_AGO = Millis(NOW - RESERVE_AFTER_MS)
@@ -62,21 +61,21 @@ def test_order_is_priority_then_creation_then_id() -> None:
     assert decide(facts, NOW).admitted == ("z", "c", "a", "b")
 
 
-# What a reason says.
+# The content of a reason.
 
 
-def test_a_start_in_the_future_is_told_with_its_time() -> None:
+def test_the_reason_of_a_future_start_has_its_time() -> None:
     early = replace(task("t"), not_before=Millis(NOW + 1))
     assert decide(Facts((early,)), NOW).held == (Held(early.id, Reason.NOT_BEFORE, until=Millis(NOW + 1)),)
     assert decide(Facts((early,)), Millis(NOW + 1)).admitted == (early.id,)
 
 
-def test_a_mutex_is_told_with_its_key_and_its_holder() -> None:
+def test_the_reason_of_a_mutex_has_its_key_and_its_holder() -> None:
     facts = Facts((task("t", mutexes=mutexes("b a/x")),), (holder("h", mutexes=mutexes("a")),))
     assert decide(facts, NOW).held == (Held(TaskId("t"), Reason.MUTEX, "a", TaskId("h"), Millis(7)),)
 
 
-def test_a_mutex_is_told_with_the_older_task_that_stands_first_for_it() -> None:
+def test_the_reason_of_a_mutex_has_the_older_task_that_staked_it() -> None:
     facts = Facts(
         (task("alone", 1, mutexes=mutexes("a")), task("late", 2, mutexes=mutexes("a/x"))),
         (holder("h", mutexes=mutexes("a/x")),),
@@ -85,24 +84,24 @@ def test_a_mutex_is_told_with_the_older_task_that_stands_first_for_it() -> None:
     assert decide(facts, NOW).held[1] == Held(TaskId("late"), Reason.MUTEX, "a", TaskId("alone"), Millis(1))
 
 
-def test_a_mutex_is_told_with_whoever_had_it_first() -> None:
+def test_the_reason_of_a_mutex_has_its_first_holder() -> None:
     sharers = (holder("first", mutexes=mutexes("a/x")), holder("second", mutexes=mutexes("a/x"), since=8))
     facts = Facts((task("t", mutexes=mutexes("a")),), sharers)
     assert decide(facts, NOW).held == (Held(TaskId("t"), Reason.MUTEX, "a", TaskId("first"), Millis(7)),)
 
 
-def test_a_missing_bot_holds_only_who_would_sit_on_mutexes() -> None:
+def test_a_missing_bot_holds_only_tasks_with_mutexes() -> None:
     facts = Facts((replace(task("m", mutexes=mutexes("a")), served=False), replace(task("n"), served=False)))
     assert decide(facts, NOW) == Decision((TaskId("n"),), (Held(TaskId("m"), Reason.NO_BOT),))
 
 
-def test_a_limit_is_told_by_name() -> None:
+def test_the_reason_of_a_limit_has_its_name() -> None:
     greedy = replace(task("t"), limits=(("plenty", 1), ("licences", 3)))
     facts = Facts((greedy,), (replace(holder("h"), limits=(("licences", 3),)),), limits={"plenty": 9, "licences": 5})
     assert decide(facts, NOW).held == (Held(greedy.id, Reason.LIMIT, "licences"),)
 
 
-def test_capacity_is_told_with_the_pool_the_wait_and_the_place_in_line() -> None:
+def test_the_reason_of_capacity_has_the_pool_the_wait_and_the_place_in_line() -> None:
     waiting = replace(task("one", 1), capacity_since=Millis(NOW - 5))
     facts = Facts((task("two", 2), waiting, task("elsewhere", 3, "q")), (holder("h"),), (Pool("p", 1), Pool("q", 1)))
     assert decide(facts, NOW).held == (
@@ -111,7 +110,7 @@ def test_capacity_is_told_with_the_pool_the_wait_and_the_place_in_line() -> None
     )
 
 
-def test_a_reservation_is_told_with_the_task_it_is_for() -> None:
+def test_the_reason_of_a_reservation_has_the_task_it_is_for() -> None:
     big = replace(task("big", 1, weight=2), capacity_since=LONG_AGO)
     facts = Facts((big, task("small", 2)), (holder("h"),), (Pool("p", 2),))
     assert decide(facts, NOW).held == (
@@ -120,7 +119,7 @@ def test_a_reservation_is_told_with_the_task_it_is_for() -> None:
     )
 
 
-def test_the_first_guard_that_says_no_is_the_reason() -> None:
+def test_the_first_guard_that_holds_a_task_is_the_reason() -> None:
     hopeless = Contender(
         TaskId("t"), 100, Millis(0), "p", 1, mutexes("a"), (("l", 1),), not_before=Millis(NOW + 1), served=False
     )
@@ -314,7 +313,7 @@ def test_a_reservation_falls_when_its_task_loses_a_mutex_in_the_same_decision() 
 # No starvation.
 
 
-def test_a_stream_of_sharers_cannot_starve_one_who_wants_to_be_alone() -> None:
+def test_a_stream_of_sharing_tasks_cannot_starve_an_exclusive_one() -> None:
     alone = task("alone", 0, mutexes=mutexes("a"))
     facts = Facts((alone,), (holder("sharer-0", mutexes=mutexes("a/x")),), stake_after=STRICT)
     for number in range(1, 5):
@@ -335,7 +334,7 @@ def test_a_stream_of_small_tasks_cannot_starve_a_big_one() -> None:
 
 
 def settled(facts: Facts, now: Millis) -> Facts:
-    """The facts once a decision is carried out: the admitted hold, and who waits for capacity remembers since when."""
+    """The facts after a decision: admitted tasks are holders, and tasks that wait for capacity know since when."""
     decision = decide(facts, now)
     since = {held.id: held.since for held in decision.held if held.reason in (Reason.CAPACITY, Reason.RESERVED)}
     after = facts.after(decision.admitted, now)
@@ -398,29 +397,25 @@ AT = Millis(10)
 
 @given(everything)
 def test_facts_go_to_json_and_come_back_equal(facts: Facts) -> None:
-    assert Facts.from_json(json.loads(json.dumps(facts.to_json()))) == facts
+    assert msgspec.json.decode(msgspec.json.encode(facts), type=Facts) == facts
 
 
-HOLDER_JSON: dict[str, Json] = {"id": "h", "pool": "p", "weight": 1, "limits": [], "since": 7}
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [None, [], {}, {"key": 1, "party": None}, {"key": "a"}, {"key": "a", "party": 2}],
-)
-def test_json_of_another_shape_is_refused(broken: Json) -> None:
-    with pytest.raises(ValueError, match="not a mutex"):
-        Holder.from_json({**HOLDER_JSON, "mutexes": [broken]})
-    for kind in (Contender, Holder, Pool, Facts):
-        with pytest.raises(ValueError, match=f"not a {kind.__name__.lower()}"):
-            kind.from_json(broken)
+@pytest.mark.parametrize("broken", [None, [], {}, {"key": 1, "party": None}, {"party": "a"}, {"key": "a", "party": 2}])
+def test_json_of_another_shape_is_refused(broken: object) -> None:
+    whole = {"id": "h", "pool": "p", "weight": 1, "limits": [], "since": 7, "mutexes": [{"key": "a"}]}
+    msgspec.convert(whole, Holder)
+    with pytest.raises(msgspec.ValidationError, match=r"mutexes\[0\]"):
+        msgspec.convert({**whole, "mutexes": [broken]}, Holder)
+    for kind in (Contender, Holder, Pool):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(broken, kind)
 
 
 @given(everything)
 def test_every_pending_task_is_admitted_or_held_once(facts: Facts) -> None:
     decision = decide(facts, AT)
-    told = [*decision.admitted, *(held.id for held in decision.held)]
-    assert Counter(told) == Counter(each.id for each in facts.pending)
+    shown = [*decision.admitted, *(held.id for held in decision.held)]
+    assert Counter(shown) == Counter(each.id for each in facts.pending)
 
 
 @given(everything)
@@ -430,7 +425,7 @@ def test_deciding_again_admits_nothing_more(facts: Facts) -> None:
 
 
 @given(everything, st.randoms(use_true_random=False))
-def test_the_order_in_which_facts_are_told_does_not_matter(facts: Facts, chance: Random) -> None:
+def test_the_order_of_facts_does_not_matter(facts: Facts, chance: Random) -> None:
     shuffled = list(facts.pending)
     chance.shuffle(shuffled)
     assert decide(replace(facts, pending=tuple(shuffled)), AT) == decide(facts, AT)
@@ -444,7 +439,7 @@ def test_two_holders_of_a_key_always_name_the_same_party(facts: Facts) -> None:
 
 
 @given(everything)
-def test_nobody_passes_an_older_task_that_mutexes_have_held_for_long(facts: Facts) -> None:
+def test_no_task_passes_an_older_one_that_mutexes_have_held_for_long(facts: Facts) -> None:
     facts = replace(facts, reserve_after_ms=RESERVE_AFTER_MS)  # else an older one may lose its key in a second walk
     held = reasons(decide(facts, AT))
     waiting = [each for each in facts.pending if held.get(each.id) is Reason.MUTEX]
@@ -460,8 +455,8 @@ def staked(facts: Facts, task: Contender) -> set[str]:
 
 
 @given(everything)
-def test_while_nobody_has_aged_who_goes_is_who_the_text_s_loop_starts(facts: Facts) -> None:
-    never = dict.fromkeys(KEYS, 11)  # more than anybody has waited at `AT`
+def test_while_no_task_has_staked_a_key_the_admitted_tasks_are_those_of_the_loop_of_awx(facts: Facts) -> None:
+    never = dict.fromkeys(KEYS, 11)  # longer than any task has waited at `AT`
     facts = replace(facts, stake_after=never, reserve_after_ms=RESERVE_AFTER_MS)
     assert decide(facts, AT).admitted == the_text_s_loop(facts, AT)
 
@@ -488,14 +483,14 @@ def the_text_s_loop(facts: Facts, now: Millis) -> tuple[TaskId, ...]:
     return tuple(started)
 
 
-def test_the_text_s_loop_starts_whatever_nothing_running_excludes() -> None:
+def test_the_loop_of_awx_starts_every_task_that_no_running_one_excludes() -> None:
     pending = (
-        task("job-p1-i1", 1, mutexes=[*job_mutexes(project=1, inventory=1, template=1)]),
-        task("update-p1", 2, mutexes=[*project_update_mutexes(1)]),
-        task("job-p1-i2", 3, mutexes=[*job_mutexes(project=1, inventory=2, template=2)]),
-        task("update-i2", 4, mutexes=[*inventory_update_mutexes(2, source=2)]),
+        task("job-p1-i1", 1, mutexes=[*job_mutexes(project="1", inventory="1", template="1")]),
+        task("update-p1", 2, mutexes=[*project_update_mutexes("1")]),
+        task("job-p1-i2", 3, mutexes=[*job_mutexes(project="1", inventory="2", template="2")]),
+        task("update-i2", 4, mutexes=[*inventory_update_mutexes("2", source="2")]),
     )
-    facts = Facts(pending, (holder("update-i1", mutexes=inventory_update_mutexes(1, source=1)),))
+    facts = Facts(pending, (holder("update-i1", mutexes=inventory_update_mutexes("1", source="1")),))
     assert decide(facts, NOW).admitted == ("update-p1", "update-i2")
     assert the_text_s_loop(facts, NOW) == ("update-p1", "update-i2")
     aged = tuple(replace(each, mutex_since=Millis(NOW - STAKE_AFTER_MS)) for each in pending)
@@ -507,7 +502,7 @@ def test_among_equal_priority_no_task_is_starved_by_younger_ones(stake_after: in
     chance = Random(7)
     for _ in range(50):
         waits = how_long_a_lone_task_waits(chance, stake_after)
-        # It ages, whatever holds its keys by then ends, and whatever was older and clashes with it has its turn.
+        # It ages, the holders of its keys end, and older tasks that clash with it run first.
         assert waits <= stake_after + RUNS_MAX * (OLDER + 1)
 
 
@@ -515,7 +510,7 @@ OLDER, RUNS_MAX = 3, 5
 
 
 def how_long_a_lone_task_waits(chance: Random, stake_after: int) -> int:
-    """Younger tasks that share its keys come without end, more of them than ever end."""
+    """Younger tasks that share its keys keep coming, faster than they end."""
     lone = task("lone", OLDER, mutexes=mutexes("a b"))
     older = [task(f"older-{number}", number, mutexes=some_keys(chance)) for number in range(OLDER)]
     facts = Facts(
@@ -545,7 +540,7 @@ def some_keys(chance: Random) -> tuple[Mutex, ...]:
 
 
 @given(everything)
-def test_a_task_held_for_anything_but_mutexes_stops_nobody(facts: Facts) -> None:
+def test_a_task_held_for_anything_but_mutexes_holds_no_other_task(facts: Facts) -> None:
     facts = replace(facts, reserve_after_ms=RESERVE_AFTER_MS)
     decision = decide(facts, AT)
     unfit = {held.id for held in decision.held if held.reason is not Reason.MUTEX}
@@ -579,7 +574,7 @@ def test_a_pool_is_never_filled_beyond_its_capacity_but_by_its_only_task(facts: 
 
 
 @given(everything)
-def test_an_idle_pool_holds_nobody_for_capacity(facts: Facts) -> None:
+def test_an_idle_pool_holds_no_task_for_capacity(facts: Facts) -> None:
     decision = decide(facts, AT)
     after = facts.after(decision.admitted, AT)
     used = Counter({pool: sum(each.weight for each in after.holding if each.pool == pool) for pool in POOLS})
@@ -621,13 +616,13 @@ def clash(one: Contender | Holder, other: Contender | Holder, keys: Iterable[str
 
 def elsewhere(facts: Facts) -> Facts:
     """The same facts about other tasks, pools, keys and limits."""
-    text = json.dumps(facts.to_json())
+    text = msgspec.json.encode(facts).decode()
     for name in (*KEYS, *POOLS, *LIMITS):
         text = text.replace(f'"{name}"', f'"other {name}"')
-    return Facts.from_json(json.loads(text.replace('"id": "', '"id": "other ')))
+    return msgspec.json.decode(text.replace('"id":"', '"id":"other '), type=Facts)
 
 
-def test_what_is_in_use_is_told_with_the_reason() -> None:
+def test_a_reason_has_what_is_in_use() -> None:
     one = replace(task("t", weight=4), limits=())
     full = Facts((one,), (holder("h", weight=7),), (Pool("p", 10),))
     (held,) = decide(full, NOW).held
@@ -638,7 +633,7 @@ def test_what_is_in_use_is_told_with_the_reason() -> None:
     assert (held.reason, held.name, held.used, held.total, held.need) == (Reason.LIMIT, "l", 3, 5, 3)
 
 
-def test_a_waiting_task_gives_its_mutexes_back_when_its_last_bot_is_gone() -> None:
+def test_a_waiting_task_releases_its_mutexes_when_its_last_bot_is_gone() -> None:
     held, plain = task("held", mutexes=[Mutex("a")]), task("plain")
     gone = [replace(held, served=False), replace(plain, served=False)]
     assert unadmitted(gone) == ("held",)  # without mutexes it may as well wait in its queue

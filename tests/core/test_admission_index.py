@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 
 from hypothesis import event, settings
@@ -13,6 +12,7 @@ from taskyard.core.admission.index import SLACK_ENTRIES, AdmissionIndex, Grouped
 from taskyard.core.admission.rules import Contender, Decision, Facts, Held, Holder, Pool, decide
 from taskyard.core.graph.model import Mutex
 from taskyard.core.states import Millis, Reason, TaskId
+from taskyard.core.structs import struct_replace as replace
 from tests.core.test_admission import KEYS, LIMITS, LONG_AGO, NOW, PARTIES, POOLS, contenders, holder, mutexes, task
 from tests.effort import tries
 
@@ -20,7 +20,7 @@ IN_LINE = (Reason.CAPACITY, Reason.RESERVED)
 
 
 class Twin:
-    """Facts and lines that are told the same changes; each decision compares what they say."""
+    """Facts and an index that get the same changes; each decision compares the two."""
 
     def __init__(self, facts: Facts, stride: int | None = None) -> None:
         self.stride = stride  # how many are judged at a time; None: all
@@ -69,13 +69,13 @@ class Twin:
         self.now = Millis(self.now + later_ms)
         expected, found = decide(self.facts, self.now), self._decide()
         assert found.admitted == expected.admitted
-        told = {held.id: held.reason for held in expected.held}
-        assert {id: self.index.reason(id) for id in told} == told
-        assert {held.id: held.reason for held in found.held}.items() <= told.items()
+        shown = {held.id: held.reason for held in expected.held}
+        assert {id: self.index.reason(id) for id in shown} == shown
+        assert {held.id: held.reason for held in found.held}.items() <= shown.items()
         self._carry_out(expected)
 
     def _decide(self) -> Decision:
-        """Let lines decide, stride by stride."""
+        """Let the index decide, a few tasks at a time."""
         parts = [self.index.decide(self.now, self.stride)]
         while self.index.cut:
             parts.append(self.index.decide(self.now, self.stride))
@@ -139,7 +139,7 @@ class LinesMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.twin.pending)
     @rule(choice=st.data())
     def hold(self, choice: st.DataObject) -> None:
-        """Somebody else admitted it, whatever the rule says."""
+        """Another server admitted it, whatever the rule decides."""
         id = choice.draw(st.sampled_from(sorted(self.twin.pending)))
         self.twin.hold(self.twin.pending[id].admitted(self.twin.now))
 
@@ -165,11 +165,11 @@ TestLinesAreTheFold = LinesMachine.TestCase
 TestLinesAreTheFold.settings = settings(max_examples=tries(100), stateful_step_count=40)
 
 
-def test_lines_are_the_fold_in_crowded_yards() -> None:
+def test_the_index_equals_the_fold_for_many_contending_tasks() -> None:
     seen: Counter[str] = Counter()
     for seed in range(1_000):
         seen += crowded_yard(Random(seed)).seen
-    # Every reason has to come up often, else the comparison would prove little.
+    # Every reason has to occur often, else the comparison would prove little.
     assert {what for what, times in seen.items() if times >= 500} >= {
         "admitted",
         "cut",
@@ -258,10 +258,10 @@ CHANGES: tuple[Callable[[Twin, Random], None], ...] = (
 WEIGHTS = (45, 30, 7, 8, 4, 3, 3)
 
 
-# What a decision tells, and what it leaves alone.
+# What a decision names, and what it does not judge.
 
 
-def test_a_decision_tells_only_news() -> None:
+def test_a_decision_names_only_changed_reasons() -> None:
     index = AdmissionIndex(Facts((task("t", mutexes=mutexes("a")),), (holder("h", mutexes=mutexes("a")),)))
     held = Held(TaskId("t"), Reason.MUTEX, "a", TaskId("h"), Millis(7))
     assert index.decide(NOW) == Decision((), (held,))
@@ -270,7 +270,7 @@ def test_a_decision_tells_only_news() -> None:
     assert index.decide(NOW) == Decision((TaskId("t"),), ())
 
 
-def test_repeated_changes_and_changes_about_strangers_change_nothing() -> None:
+def test_repeated_changes_and_changes_of_unknown_tasks_change_nothing() -> None:
     index = AdmissionIndex(
         Facts((task("t", mutexes=mutexes("a")),), (holder("h", mutexes=mutexes("a")),), (Pool("p", 1),))
     )
@@ -287,14 +287,14 @@ def test_repeated_changes_and_changes_about_strangers_change_nothing() -> None:
     assert index.decide(NOW).admitted == ("t",)
 
 
-def test_an_older_task_that_loses_its_key_in_a_settlement_is_told_so_in_the_next() -> None:
+def test_an_older_task_that_loses_its_key_in_a_decision_is_named_by_the_next() -> None:
     big, small = task("big", 1, weight=2, mutexes=mutexes("a")), task("small", 2, "q", mutexes=mutexes("a"))
     index = AdmissionIndex(Facts((big, small), (holder("h"),), (Pool("p", 2),)))
     assert [held.reason for held in index.decide(NOW).held] == [Reason.CAPACITY]
     assert index.decide(NOW).held == (Held(big.id, Reason.MUTEX, "a", small.id, NOW),)
 
 
-def test_a_look_tells_the_place_in_line() -> None:
+def test_explain_has_the_place_in_line() -> None:
     pending = tuple(task(id, created) for created, id in enumerate("xyz"))
     index = AdmissionIndex(Facts(pending, (holder("h"),), (Pool("p", 1),)))
     index.decide(NOW)
@@ -305,7 +305,7 @@ def test_a_look_tells_the_place_in_line() -> None:
     assert index.explain(TaskId("y"), NOW) is None
 
 
-def test_a_look_tells_a_holder_who_came_after_the_last_one_left() -> None:
+def test_explain_names_a_holder_that_came_after_the_last_one_left() -> None:
     sharers = (holder("h-1", mutexes=mutexes("a/x")), holder("h-2", mutexes=mutexes("a/x")))
     index = AdmissionIndex(Facts((task("t", mutexes=mutexes("a")),), sharers))
     index.decide(NOW)
@@ -328,7 +328,7 @@ def test_those_behind_a_new_reservation_are_reserved_against_without_being_judge
     assert index.reason(TaskId("next")) is Reason.RESERVED
 
 
-def test_a_release_calls_the_first_that_may_pass_and_nobody_else() -> None:
+def test_a_release_marks_the_first_task_that_may_pass_and_no_other() -> None:
     full = Facts(tuple(task(id, created) for created, id in enumerate("xyz")), (holder("h"),), (Pool("p", 1),))
     index = AdmissionIndex(full)
     index.decide(NOW)
@@ -336,7 +336,7 @@ def test_a_release_calls_the_first_that_may_pass_and_nobody_else() -> None:
     assert list(index._to_judge) == [task("x", 0).turn]
 
 
-def test_a_release_calls_nobody_against_whom_the_pool_is_reserved() -> None:
+def test_a_release_marks_no_task_behind_a_reservation() -> None:
     big = replace(task("big", 1, weight=3), capacity_since=LONG_AGO)
     index = AdmissionIndex(Facts((big, task("small", 2)), (holder("h-1"), holder("h-2")), (Pool("p", 3),)))
     index.decide(NOW)
@@ -344,7 +344,7 @@ def test_a_release_calls_nobody_against_whom_the_pool_is_reserved() -> None:
     assert list(index._to_judge) == []
 
 
-def test_keys_that_nobody_uses_are_dropped() -> None:
+def test_unused_keys_are_dropped() -> None:
     index = AdmissionIndex(Facts())
     for number in range(3):
         wants = mutexes(f"key-{number} shared/x")
@@ -368,7 +368,7 @@ def test_a_release_into_full_pools_has_few_judged_however_many_are_pending() -> 
     assert (index.decide(NOW).admitted, index.judged) == ((), 2_001)
 
 
-def test_who_leaves_or_comes_amid_a_decision_is_not_lost_and_not_told() -> None:
+def test_a_task_that_leaves_or_comes_during_a_decision_is_not_lost_and_not_named() -> None:
     index = AdmissionIndex(Facts(tuple(task(id, created) for created, id in enumerate("wxyz", 1)), (), (Pool("p", 1),)))
     assert (index.decide(NOW, 2), index.cut) == (Decision((TaskId("w"),), ()), True)
     for id in ("x", "y"):
@@ -381,10 +381,10 @@ def test_who_leaves_or_comes_amid_a_decision_is_not_lost_and_not_told() -> None:
     assert (found.admitted, [held.id for held in found.held]) == ((), ["early"])
 
 
-# Lanes and lines.
+# Heaps and queues.
 
 
-def test_a_lane_forgets_who_left() -> None:
+def test_a_heap_drops_removed_entries() -> None:
     lane: LazyHeap[tuple[int, TaskId]] = LazyHeap()
     for number in range(10 * SLACK_ENTRIES):
         lane.add((number, TaskId("t")))
@@ -394,7 +394,7 @@ def test_a_lane_forgets_who_left() -> None:
     assert [lane.pop(), lane.pop(), lane.pop()] == [(10 * SLACK_ENTRIES - 1, "t"), (10**6, "last"), None]
 
 
-def test_a_lane_takes_an_entry_once_and_back_again() -> None:
+def test_a_heap_takes_an_entry_once_and_again_after_its_removal() -> None:
     lane: LazyHeap[tuple[int, TaskId]] = LazyHeap()
     one, two = (1, TaskId("a")), (2, TaskId("b"))
     for entry in (two, one, one):
@@ -406,7 +406,7 @@ def test_a_lane_takes_an_entry_once_and_back_again() -> None:
     assert [lane.pop(), lane.pop(), lane.pop()] == [one, two, None]
 
 
-def test_a_line_has_a_front_for_each_group() -> None:
+def test_a_queue_has_a_front_for_each_group() -> None:
     line: GroupedQueue[int] = GroupedQueue()
     turns = [(0, created, TaskId("t")) for created in range(4)]
     for turn, group in zip(turns, (5, 6, 5, 6), strict=True):
@@ -418,16 +418,16 @@ def test_a_line_has_a_front_for_each_group() -> None:
     assert (line.first(), line.before(turns[3])) == (turns[1], 2)
 
 
-def test_lines_tell_how_much_is_in_use_as_the_fold_does() -> None:
+def test_the_index_knows_how_much_is_in_use_as_the_fold_does() -> None:
     big = Contender(TaskId("big"), 100, Millis(1), "p", weight=4)
     licensed = Contender(TaskId("licensed"), 100, Millis(2), "p", limits=(("l", 3),))
     user = Holder(TaskId("user"), "p", 7, (), (("l", 4),), Millis(0))
     facts = Facts((big, licensed), (user,), (Pool("p", 10),), {"l": 5})
     index = AdmissionIndex(facts)
     index.decide(Millis(9))
-    told = {held.id: (held.used, held.total, held.need) for held in decide(facts, Millis(9)).held}
-    assert told == {"big": (7, 10, 4), "licensed": (4, 5, 3)}
-    for id, use in told.items():
+    shown = {held.id: (held.used, held.total, held.need) for held in decide(facts, Millis(9)).held}
+    assert shown == {"big": (7, 10, 4), "licensed": (4, 5, 3)}
+    for id, use in shown.items():
         held = index.explain(id, Millis(9))
         assert held
         assert (held.used, held.total, held.need) == use

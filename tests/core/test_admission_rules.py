@@ -1,4 +1,4 @@
-"""The rules of AWX's task manager, in its words: facts about mutexes, order and capacity, and none of them code."""
+"""The rules of AWX's task manager as facts about mutexes, order and capacity, without any code for them."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ NOW = Millis(1_000)
 
 @dataclass(frozen=True)
 class Rule:
-    """Who runs, who is pending (oldest first), and who is then let in, by their names in `WORK`."""
+    """The running tasks, the pending ones (oldest first), and those that are then admitted, by name in `WORK`."""
 
     sentence: str
     running: str
@@ -29,29 +29,29 @@ class Rule:
     capacity: int | None = None
 
 
-#: Each name is a kind of work and what tells it from others of its kind.
+#: Each name is a kind of work and what distinguishes it from others of its kind.
 WORK: dict[str, tuple[Mutex, ...]] = {
-    "job": job_mutexes(project=7, inventory=3, template=9),
-    "job-again": job_mutexes(project=7, inventory=3, template=9),
-    "job-of-another-template": job_mutexes(project=7, inventory=3, template=10),
-    "job-elsewhere": job_mutexes(project=8, inventory=4, template=11),
-    "job-simultaneous": job_mutexes(project=7, inventory=3, template=12, allow_simultaneous=True),
-    "job-simultaneous-again": job_mutexes(project=7, inventory=3, template=12, allow_simultaneous=True),
-    "project-update": project_update_mutexes(7),
-    "project-update-again": project_update_mutexes(7),
-    "project-update-elsewhere": project_update_mutexes(8),
-    "inventory-update": inventory_update_mutexes(3, source=5),
-    "inventory-update-again": inventory_update_mutexes(3, source=5),
-    "inventory-update-of-another-source": inventory_update_mutexes(3, source=6),
-    "inventory-update-elsewhere": inventory_update_mutexes(4, source=7),
+    "job": job_mutexes(project="7", inventory="3", template="9"),
+    "job-again": job_mutexes(project="7", inventory="3", template="9"),
+    "job-of-another-template": job_mutexes(project="7", inventory="3", template="10"),
+    "job-elsewhere": job_mutexes(project="8", inventory="4", template="11"),
+    "job-simultaneous": job_mutexes(project="7", inventory="3", template="12", allow_simultaneous=True),
+    "job-simultaneous-again": job_mutexes(project="7", inventory="3", template="12", allow_simultaneous=True),
+    "project-update": project_update_mutexes("7"),
+    "project-update-again": project_update_mutexes("7"),
+    "project-update-elsewhere": project_update_mutexes("8"),
+    "inventory-update": inventory_update_mutexes("3", source="5"),
+    "inventory-update-again": inventory_update_mutexes("3", source="5"),
+    "inventory-update-of-another-source": inventory_update_mutexes("3", source="6"),
+    "inventory-update-elsewhere": inventory_update_mutexes("4", source="7"),
     "system-job": system_job_mutexes(),
     "system-job-again": system_job_mutexes(),
-    "workflow": workflow_mutexes(4),
-    "workflow-again": workflow_mutexes(4),
-    "workflow-simultaneous": workflow_mutexes(5, allow_simultaneous=True),
-    "workflow-simultaneous-again": workflow_mutexes(5, allow_simultaneous=True),
-    "ad-hoc": ad_hoc_mutexes(3),
-    "ad-hoc-again": ad_hoc_mutexes(3),
+    "workflow": workflow_mutexes("4"),
+    "workflow-again": workflow_mutexes("4"),
+    "workflow-simultaneous": workflow_mutexes("5", allow_simultaneous=True),
+    "workflow-simultaneous-again": workflow_mutexes("5", allow_simultaneous=True),
+    "ad-hoc": ad_hoc_mutexes("3"),
+    "ad-hoc-again": ad_hoc_mutexes("3"),
 }
 
 RULES = (
@@ -186,21 +186,21 @@ def work(name: str, created: int) -> Contender:
 
 
 @each_row(
-    ("mutexes", "told"),
+    ("mutexes", "shown"),
     [
         (WORK["job"], "project:7/job inventory:3/job template:9"),
         (WORK["job-simultaneous"], "project:7/job inventory:3/job template:12/simultaneous"),
         (WORK["project-update"], "project:7"),
-        (WORK["inventory-update"], "inventory:3/update source:5"),
+        (WORK["inventory-update"], "inventory:3/update source:3/5"),
         (WORK["system-job"], "system"),
         (WORK["workflow"], "workflow:4"),
         (WORK["workflow-simultaneous"], "workflow:5/simultaneous"),
         (WORK["ad-hoc"], "inventory:3"),
-        (job_mutexes(project=None, inventory=0, template=None), "inventory:0/job"),
+        (job_mutexes(project=None, inventory="0", template=None), "inventory:0/job"),
     ],
 )
-def test_the_rules_are_data(mutexes: tuple[Mutex, ...], told: str) -> None:
-    assert " ".join(mutex.key + (f"/{mutex.party}" if mutex.party else "") for mutex in mutexes) == told
+def test_the_rules_are_data(mutexes: tuple[Mutex, ...], shown: str) -> None:
+    assert " ".join(mutex.key + (f"/{mutex.party}" if mutex.party else "") for mutex in mutexes) == shown
 
 
 def test_a_blocked_group_runs_to_its_end_as_soon_as_nothing_running_excludes_it() -> None:
@@ -212,14 +212,14 @@ def test_a_blocked_group_runs_to_its_end_as_soon_as_nothing_running_excludes_it(
 
 
 def waves_of(stake_after: dict[str, int | None]) -> list[tuple[TaskId, ...]]:
-    """Who is let in together, and then, when all of those have ended, who is next."""
+    """Which tasks are admitted together, and which next, when all of those have ended."""
     names = ("project-update", "job", "job-of-another-template", "project-update-again", "job-simultaneous")
     facts = Facts(tuple(work(name, created) for created, name in enumerate(names)), stake_after=stake_after)
     waves = []
     while facts.pending:
         admitted = decide(facts, NOW).admitted
         waves.append(admitted)
-        facts = Facts(facts.after(admitted, NOW).pending, stake_after=stake_after)  # and all who run come to their end
+        facts = Facts(facts.after(admitted, NOW).pending, stake_after=stake_after)  # and all that run end
     return waves
 
 

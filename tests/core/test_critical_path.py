@@ -1,4 +1,4 @@
-"""What determines the end of a graph, looking back and looking forward, against a slow and obvious oracle."""
+"""The critical path of a graph, in the past and as a forecast, against a slow and obvious oracle."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -29,7 +29,7 @@ Tasks = dict[int, Coming]
 
 
 def runs(task: int, tasks: Tasks, edges: Edges) -> bool | None:
-    """Whether a task is going to run; None if it is stuck."""
+    """Whether a task will run; None if it is stuck."""
     coming = tasks[task]
     if coming.state is BLOCKED:
         return None
@@ -67,36 +67,36 @@ def graphs(draw: st.DrawFn) -> tuple[Tasks, Edges]:
 
 
 @given(graphs())
-def test_a_forecast_is_what_every_path_by_itself_says(drawn: tuple[Tasks, Edges]) -> None:
+def test_a_forecast_equals_that_of_an_oracle_that_follows_every_path(drawn: tuple[Tasks, Edges]) -> None:
     tasks, edges = drawn
-    told = forecast(tasks, edges)
+    shown = forecast(tasks, edges)
     will = {task: runs(task, tasks, edges) for task in tasks}
-    assert told.runs == {task for task in tasks if will[task]}
-    assert told.stuck == {task for task in tasks if will[task] is None}
-    assert told.ends_in_ms == max((end(task, tasks, edges) for task in told.runs), default=0)
-    assert_chain(told, tasks, edges)
+    assert shown.runs == {task for task in tasks if will[task]}
+    assert shown.stuck == {task for task in tasks if will[task] is None}
+    assert shown.ends_in_ms == max((end(task, tasks, edges) for task in shown.runs), default=0)
+    assert_chain(shown, tasks, edges)
 
 
-def assert_chain(told: Forecast, tasks: Mapping[int, Coming], edges: Edges) -> None:
+def assert_chain(shown: Forecast, tasks: Mapping[int, Coming], edges: Edges) -> None:
     """The path is a chain of edges, and what it takes is what it takes until the end."""
-    assert bool(told.path) is bool(told.runs)
+    assert bool(shown.path) is bool(shown.runs)
     pairs = {(one, other) for one, other, _ in edges}
-    assert all(pair in pairs for pair in pairwise(told.path))
-    took = sum(remaining_ms(tasks[task]) for task in told.path)
-    assert took + (tasks[told.path[0]].pause_ms if told.path else 0) == told.ends_in_ms
+    assert all(pair in pairs for pair in pairwise(shown.path))
+    took = sum(remaining_ms(tasks[task]) for task in shown.path)
+    assert took + (tasks[shown.path[0]].pause_ms if shown.path else 0) == shown.ends_in_ms
 
 
 def test_a_long_chain_is_no_deep_recursion() -> None:
     count = 50_000
     tasks = {number: Coming(BEHIND if number else RUNS, takes_ms=2, ran_ms=1) for number in range(count)}
-    told = forecast(tasks, [(number, number + 1, On.SUCCESS) for number in range(count - 1)])
-    assert (told.ends_in_ms, told.path) == (1 + 2 * (count - 1), tuple(range(count)))
+    shown = forecast(tasks, [(number, number + 1, On.SUCCESS) for number in range(count - 1)])
+    assert (shown.ends_in_ms, shown.path) == (1 + 2 * (count - 1), tuple(range(count)))
 
 
 def test_a_failure_handler_is_taken_to_step_aside_and_cleaning_up_to_run() -> None:
     tasks = {1: Coming(RUNS, takes_ms=10), 2: Coming(BEHIND, takes_ms=99), 3: Coming(BEHIND, takes_ms=5)}
-    told = forecast(tasks, [(1, 2, On.FAILURE), (1, 3, On.ALWAYS)])
-    assert told == Forecast((1, 3), 15, frozenset({1, 3}), frozenset())
+    shown = forecast(tasks, [(1, 2, On.FAILURE), (1, 3, On.ALWAYS)])
+    assert shown == Forecast((1, 3), 15, frozenset({1, 3}), frozenset())
 
 
 def test_a_task_that_has_run_longer_than_ever_ends_at_any_moment() -> None:

@@ -22,6 +22,7 @@ from taskyard.core.explain import bots as standing
 from taskyard.core.explain_text import ENDINGS, sentence, span
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState
+from taskyard.core.launch import Role, rule_words
 from taskyard.core.matching import canonical, with_pool
 from taskyard.core.states import BotId, Join, Kind, Millis, On, Reason, State, TaskId
 from tests.each_row import each_row
@@ -29,6 +30,7 @@ from tests.each_row import each_row
 NOW = Millis(1_800_000_000_000)
 EARLIER = Millis(NOW - 12 * 60_000)
 GPU = canonical({"pool": "lab", "gpu": "h100"})
+NO_KEY = "cannot be opened: the server does not have its key; put that key back, or set it anew"
 ME, OTHER = TaskId("me"), TaskId("7f3a")
 
 
@@ -146,7 +148,7 @@ CASES = [
     (
         Situation("test", State.UNSCHEDULED),
         Reason.PREREQUISITE,
-        "test is unscheduled: it is about to hear how its prerequisites ended",
+        "test is unscheduled: the ends of its prerequisites are about to reach it",
     ),
     (
         waiting(),
@@ -199,9 +201,56 @@ CASES = [
         "go is running: a person has to approve it; it has waited for 12 min",
     ),
     (
+        Situation("project:web", State.RUNNING, kind=Kind.LINK, attempt=1, since=EARLIER, other=BLOCKER),
+        Reason.UPDATE,
+        "project:web is running: it waits for an update, build (task 7f3a of graph aa, running), for 12 min",
+    ),
+    (
+        replace(
+            pending(Held(ME, Reason.MUTEX, "project:web", OTHER, EARLIER)),
+            other=BLOCKER,
+            rule=rule_words("project:web", Role.PROJECT_UPDATE, Role.PROJECT_UPDATE),
+        ),
+        Reason.MUTEX,
+        (
+            "test is pending: one project update per project: web is being updated by "
+            "build (task 7f3a of graph aa, running) for 12 min"
+        ),
+    ),
+    (
+        Situation("test", State.PENDING, held=Held(TaskId("t"), Reason.NO_SECRET, "lab/deploy")),
+        Reason.NO_SECRET,
+        "test is pending: there is no secret lab/deploy; set it with: taskyard secret set",
+    ),
+    (
+        Situation("test", State.PENDING, held=Held(TaskId("t"), Reason.NO_SECRET, "")),
+        Reason.NO_SECRET,
+        "test is pending: its secret bytes were dropped when no bot could run it; submit the request again",
+    ),
+    (
+        Situation("test", State.PENDING, held=Held(TaskId("t"), Reason.NO_SECRET_KEY, "lab/deploy")),
+        Reason.NO_SECRET_KEY,
+        f"test is pending: secret lab/deploy {NO_KEY}",
+    ),
+    (
         Situation("test", State.STOPPING, attempt=1, bot=BotId("rack1")),
         Reason.STOP_ASKED,
         "test is stopping: cancel was asked; rack1 is ending attempt 1",
+    ),
+    (
+        Situation(
+            "test",
+            State.PENDING,
+            held=Held(ME, Reason.DUPLICATE_OF, since=EARLIER),
+            other=Other(State.RUNNING, TaskId("7f3a"), "build", "9c1e"),
+        ),
+        Reason.DUPLICATE_OF,
+        "test is pending: build (task 7f3a of graph 9c1e, running) does the same work, and its result will be reused",
+    ),
+    (
+        Situation("test", State.PENDING, held=Held(ME, Reason.DUPLICATE_OF)),
+        Reason.DUPLICATE_OF,
+        "test is pending: an equal task has ended, and its result is about to be reused",
     ),
     (
         Situation("test", State.SUCCESSFUL, ending=Ending(Reason.REUSED), since=EARLIER),
@@ -235,7 +284,7 @@ def test_every_reason_for_not_running_has_a_case() -> None:
     assert not_running <= {reason for _, reason, _ in CASES}
 
 
-def test_every_reason_for_an_end_has_its_words() -> None:
+def test_every_reason_for_an_end_has_a_text() -> None:
     reasons = list(Reason)
     assert set(reasons[reasons.index(Reason.DONE) :]) | {Reason.NO_BOT, Reason.PREREQUISITE_FAILED} == set(ENDINGS)
 
@@ -246,7 +295,7 @@ def test_there_is_an_answer_in_every_state_even_when_nothing_else_is_known(state
     assert sentence(answer, NOW).startswith("t is in error: " if state is State.ERROR else f"t is {state}: ")
 
 
-def test_the_answer_names_the_guard_that_says_no() -> None:
+def test_the_answer_names_the_guard_that_holds_the_task() -> None:
     guards = {state: why(Situation("t", state, ending=Ending(Reason.ASKED))).guard for state in State}
     assert {state: guard for state, guard in guards.items() if guard} == {
         State.UNSCHEDULED: Guard.GRAPH,
@@ -266,7 +315,7 @@ def test_the_answer_is_data() -> None:
     assert answer.ahead == Ahead(2)
 
 
-def test_only_the_prerequisites_that_say_no_are_named() -> None:
+def test_only_the_prerequisites_that_hold_the_task_are_named() -> None:
     task = Situation("test", State.BLOCKED, prerequisites=(BUILD_FAILED, BUILD_RUNS, LINT_DONE))
     assert why(task).prerequisites == (BUILD_FAILED,)
 
@@ -283,7 +332,7 @@ def test_only_the_prerequisites_that_say_no_are_named() -> None:
         (172_800_000, "2 d"),
     ],
 )
-def test_a_length_of_time_is_said_as_people_say_it(ms: int, said: str) -> None:
+def test_a_duration_is_written_as_people_say_it(ms: int, said: str) -> None:
     assert span(ms) == said
 
 

@@ -1,4 +1,4 @@
-"""How bots stand: alive or dead, fit or not, with room or without."""
+"""The properties of bots: alive or dead, available or not, with free slots or without."""
 
 from itertools import product
 
@@ -112,7 +112,7 @@ def test_an_empty_fleet_has_no_capacity() -> None:
     ("dead", "quarantined", "in_maintenance", "busy"),
     list(product((False, True), repeat=4)),
 )
-def test_a_bot_has_one_word_of_each_pair(dead: bool, quarantined: bool, in_maintenance: bool, busy: bool) -> None:
+def test_a_bot_has_one_property_of_each_pair(dead: bool, quarantined: bool, in_maintenance: bool, busy: bool) -> None:
     bot = BotFacts(
         BotId("b"),
         (),
@@ -141,11 +141,11 @@ def test_a_bot_has_one_word_of_each_pair(dead: bool, quarantined: bool, in_maint
         ((Condition.ALIVE, Condition.DEAD), False),
     ],
 )
-def test_a_filter_asks_for_all_of_its_words(words: tuple[Condition, ...], true: bool) -> None:
+def test_a_filter_requires_all_of_its_properties(words: tuple[Condition, ...], true: bool) -> None:
     assert fleet.stands(BOT, words) is true
 
 
-def test_bots_are_counted_for_every_word() -> None:
+def test_bots_are_counted_for_every_property() -> None:
     bots = [BOT, struct_replace(BOT, busy=4), UNFIT["missing"], UNFIT["quarantined"]]
     assert fleet.counts(bots) == {
         Condition.ALIVE: 3,
@@ -159,7 +159,7 @@ def test_bots_are_counted_for_every_word() -> None:
     }
 
 
-def test_every_word_is_counted_in_an_empty_fleet() -> None:
+def test_every_property_is_counted_in_an_empty_fleet() -> None:
     assert fleet.counts([]) == dict.fromkeys(Condition, 0)
 
 
@@ -179,4 +179,59 @@ def test_a_lost_task_is_left_to_another_bot_only_if_there_is_one() -> None:
 
 def test_the_capacity_of_a_pool_is_what_its_live_bots_can_run_at_once() -> None:
     elsewhere = struct_replace(BOT, dimensions=canonical({"id": "x", "pool": "other"}))
-    assert fleet.slots("lab", [BOT, struct_replace(BOT, slots=2), elsewhere, *UNFIT.values()]) == 6
+    assert fleet.capacity("lab", [BOT, struct_replace(BOT, slots=2), elsewhere, *UNFIT.values()]) == 6
+
+
+def machine(cores: int | None, memory_mb: int | None) -> BotFacts:
+    sizes = {"cores": cores, "memory_mb": memory_mb}
+    named = {key: str(size) for key, size in sizes.items() if size is not None}
+    return struct_replace(BOT, slots=3, dimensions=canonical({"id": "m", "pool": "lab", **named}))
+
+
+@each_row(
+    ("cores", "memory_mb", "adjustment", "forks"),
+    [
+        (4, 4_096, 0.0, 16),  # the example of AWX's documentation
+        (4, 4_096, 1.0, 20),
+        (4, 4_096, 0.5, 18),
+        (4, 16_384, 1.0, 143),
+        (1, 1_024, 1.0, 4),  # less memory than the machine keeps for itself: one fork
+        (1, 1_024, 0.0, 1),
+        (None, 4_096, 0.5, 20),
+        (4, None, 0.5, 16),
+        (None, None, 0.5, 3),  # its slots
+    ],
+)
+def test_the_forks_of_a_bot_follow_from_its_processors_and_memory(
+    cores: int | None, memory_mb: int | None, adjustment: float, forks: int
+) -> None:
+    assert fleet.capacity("lab", [machine(cores, memory_mb)], "forks", adjustment) == forks
+
+
+@pytest.mark.parametrize(
+    ("version", "other", "older"),
+    [
+        ("0.1.0", "0.2.0", True),
+        ("0.2.0", "0.1.9", False),
+        ("1.9", "1.10", True),
+        ("1.0", "1.0.0", False),
+        ("1", "1.0.1", True),
+        ("2.0rc1", "2.0", False),
+        ("0.1.dev3+g1", "0.1.1", True),
+        ("", "1.0", False),
+        ("nightly", "1.0", False),
+        ("1.0", "", False),
+        ("0", "0.1", True),
+        ("9" * 400, "1.0", False),
+    ],
+)
+def test_versions_are_compared_by_their_numbers(version: str, other: str, older: bool) -> None:
+    assert fleet.is_older(version, other) is older
+    assert (fleet.update_advice(version, other) is not None) is older
+
+
+def test_losses_within_a_lease_of_each_other_are_one_failure() -> None:
+    span = fleet.LEASE_MS + fleet.GUARD_MS
+    assert fleet.after_failure(0, None, NOW, fleet.LEASE_MS) == 1
+    assert fleet.after_failure(3, Millis(NOW - span), NOW, fleet.LEASE_MS) == 3
+    assert fleet.after_failure(3, Millis(NOW - span - 1), NOW, fleet.LEASE_MS) == 4

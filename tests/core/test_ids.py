@@ -1,4 +1,4 @@
-"""The keys of tasks, attempts and events: how they are made, spelled, sorted and read."""
+"""The keys of tasks, attempts and events: how they are made, written, sorted and read."""
 
 from datetime import UTC, datetime
 
@@ -50,7 +50,7 @@ def test_every_key_has_63_bits_and_ends_with_the_version(now: Millis, chance: in
 
 
 @given(moments, chances)
-def test_a_key_tells_what_it_was_made_of(now: Millis, chance: int) -> None:
+def test_the_parts_of_a_key_can_be_read_back(now: Millis, chance: int) -> None:
     key = one(now, chance)
     assert ids.stamp(ids.key_of(ids.text_of(key))) == Stamp(now, chance)
 
@@ -155,11 +155,11 @@ def test_text_that_is_no_id_is_refused(text: str) -> None:
 
 @each_row("digit", "012345679abcdef")
 def test_a_key_of_another_version_is_refused(digit: str) -> None:
-    with pytest.raises(ValueError, match=f"tells version {digit}, we know 8"):
+    with pytest.raises(ValueError, match=f"says version {digit}, and only version 8 is known"):
         ids.key_of("7fffffffffffff" + "f" + digit)
 
 
-def test_the_fault_of_a_very_long_text_is_told_shortly() -> None:
+def test_the_fault_of_a_very_long_text_is_short() -> None:
     with pytest.raises(ValueError) as caught:
         ids.key_of("z" * 1_000_000)
     assert len(str(caught.value)) < 200

@@ -78,7 +78,7 @@ def test_an_empty_name_or_value_is_refused(written: Written) -> None:
         ({}, {"a": "b"}),
     ],
 )
-def test_different_dimensions_are_told_apart(one: Written, other: Written) -> None:
+def test_different_dimensions_are_distinguished(one: Written, other: Written) -> None:
     assert dimension_hash(canonical(one)) != dimension_hash(canonical(other))
 
 
@@ -143,7 +143,7 @@ def test_a_huge_number_of_combinations_is_refused_before_it_is_made() -> None:
     ("asked", "met"),
     [
         ({}, True),
-        ({"pool": "lab"}, True),  # a bot has more than is asked
+        ({"pool": "lab"}, True),  # a bot has more than is required
         ({"pool": "lab", "os": "Linux", "id": "rack4-11"}, True),
         ({"os": ["Linux", "Debian"]}, True),
         ({"os": ["Linux", "Windows"]}, False),  # several values: all are needed
@@ -183,7 +183,7 @@ def test_a_bot_that_is_given_what_it_lacks_matches(asked: Dimensions, has: Dimen
     assert matching.matches(asked, canonical(mended))
 
 
-def test_what_is_missing_is_named_as_it_was_asked() -> None:
+def test_a_missing_value_is_named_as_it_was_required() -> None:
     asked = canonical({"pool": "lab", "os": ["Linux", "Mac|Windows"], "gpu": "h100"})
     assert matching.missing(asked, bot()) == canonical({"os": "Mac|Windows", "gpu": "h100"})
 
@@ -330,7 +330,7 @@ def test_a_task_that_this_bot_lost_is_left_to_another() -> None:
     assert chosen([struct_replace(lost, avoid_bot=BotId("rack4-12")), other]) == ["lost", "other"]
 
 
-def test_a_task_that_stands_in_two_queues_of_a_bot_is_given_once() -> None:
+def test_a_task_that_is_in_two_queues_of_a_bot_is_given_once() -> None:
     assert chosen([candidate("t", os="Linux|Debian"), candidate("t", os="Linux|Debian"), candidate("u")]) == ["t", "u"]
 
 

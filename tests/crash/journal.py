@@ -1,7 +1,7 @@
-"""What somebody asked a server, and what it answered: a file that outlives whoever writes it.
+"""A journal of requests and answers, in a file that survives the process that writes it.
 
-A line is written before each question and after each answer, and is on the disk before anything else happens. Whoever
-opens the file again is given the answers that came, in order, and goes on with the question that has none.
+A line is written and synced before each request and after each answer. A process that opens the file again gets the
+answers from it, in order, and goes on with the request that has no answer.
 """
 
 import json
@@ -26,55 +26,57 @@ _TYPES: Final[dict[str, type[Any]]] = {
 
 @dataclass(frozen=True)
 class Line:
-    """A question, and its answer if there was one."""
+    """A request, and its answer if there was one."""
 
     call: str
-    said: dict[str, Any]
+    arguments: dict[str, Any]
     answered: bool
     answer: Any
 
 
 class Journal:
-    """The file, and what was in it when it was opened."""
+    """The file, and its content when it was opened."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         lines = _read(path)
         self.at_ms = max((line["at"] for line in lines), default=0)
-        self._answers = [told(line["ack"]) for line in lines if "ack" in line]
+        self._answers = [decoded(line["ack"]) for line in lines if "ack" in line]
         self._next = 0
         self._file = path.open("a", encoding="utf-8")
 
     @property
     def is_live(self) -> bool:
-        """Whether every answer that came has been given again."""
+        """Whether every answer in the file has been used."""
         return self._next >= len(self._answers)
 
-    def ask(self, call: str, said: dict[str, Any], act: Callable[[], object], now: Callable[[], int]) -> Any:
-        """Ask, unless the answer is known."""
+    def ask(self, call: str, arguments: dict[str, Any], act: Callable[[], object], now: Callable[[], int]) -> Any:
+        """Send the request, or return the answer from the file."""
         self._next += 1
         if self._next <= len(self._answers):
             return self._answers[self._next - 1]
-        self._write({"ask": call, "said": spelled(said), "at": now()})
-        answer = spelled(act())
+        self._write({"ask": call, "arguments": encoded(arguments), "at": now()})
+        answer = encoded(act())
         self._write({"ack": answer, "at": now()})
-        return told(answer)
+        return decoded(answer)
 
     def close(self) -> None:
         self._file.close()
 
     def lines(self) -> list[Line]:
-        """Give everything that was asked, a question that was repeated only once."""
+        """All requests; a repeated one only once."""
         found: list[Line] = []
         for line in _read(self._path):
             if "ask" in line:
                 if found and not found[-1].answered:
-                    assert (found[-1].call, found[-1].said) == (line["ask"], line["said"]), "it went on elsewhere"
+                    assert (found[-1].call, found[-1].arguments) == (line["ask"], line["arguments"]), (
+                        "the process did not go on with the open request"
+                    )
                     found.pop()
-                found.append(Line(line["ask"], line["said"], answered=False, answer=None))
+                found.append(Line(line["ask"], line["arguments"], answered=False, answer=None))
             else:
-                asked = found.pop()
-                found.append(Line(asked.call, asked.said, answered=True, answer=told(line["ack"])))
+                request = found.pop()
+                found.append(Line(request.call, request.arguments, answered=True, answer=decoded(line["ack"])))
         return found
 
     def _write(self, line: dict[str, object]) -> None:
@@ -83,34 +85,34 @@ class Journal:
         os.fsync(self._file.fileno())
 
 
-def spelled(value: object) -> Any:
-    """Write a value as JSON can."""
+def encoded(value: object) -> Any:
+    """Convert a value to what JSON can hold."""
     if isinstance(value, msgspec.Struct):
-        return {"": type(value).__name__} | {name: spelled(getattr(value, name)) for name in value.__struct_fields__}
+        return {"": type(value).__name__} | {name: encoded(getattr(value, name)) for name in value.__struct_fields__}
     if is_dataclass(value) and not isinstance(value, type):
-        return {"": type(value).__name__} | {one.name: spelled(getattr(value, one.name)) for one in fields(value)}
+        return {"": type(value).__name__} | {one.name: encoded(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, msgspec.Raw):
         return bytes(value).decode()
     if isinstance(value, tuple | list):
-        return [spelled(one) for one in value]
+        return [encoded(one) for one in value]
     if isinstance(value, dict):
-        return {name: spelled(one) for name, one in value.items()}
+        return {name: encoded(one) for name, one in value.items()}
     return value
 
 
-def told(value: Any) -> Any:
-    """Read what was written; a word of an enum stays its text, which is equal to it."""
+def decoded(value: Any) -> Any:
+    """Convert back from JSON; an enum stays text, which is equal to it."""
     if isinstance(value, list):
-        return tuple(told(one) for one in value)
+        return tuple(decoded(one) for one in value)
     if isinstance(value, dict) and "" in value:
-        return _TYPES[value[""]](**{name: told(one) for name, one in value.items() if name})
+        return _TYPES[value[""]](**{name: decoded(one) for name, one in value.items() if name})
     return value
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """Read every line; the last one may be torn, and then it was never written."""
+    """Read every line; an incomplete last line counts as not written."""
     if not path.exists():
         return []
     texts = path.read_text(encoding="utf-8").split("\n")

@@ -1,7 +1,7 @@
-"""A busy day at a small server: everything that there is a kind of transaction for, in one fixed order.
+"""A scenario with every kind of transaction, in one fixed order.
 
-It is played from a journal: whoever plays it after a crash is given the answers that came before, repeats the question
-that has none, and goes on. All that is asked carries its own id or key, as everybody's questions should.
+It runs with a journal: after a crash, the next run gets the answers from the journal, repeats the request that has no
+answer, and goes on from there. Every request carries an id or key, so it can be repeated.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,63 +36,79 @@ from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Repo
 from tests.crash.journal import Journal
-from tests.engine.rig import TURNS_MAX, FakeClock, graph, noop, task
+from tests.engine.harness import TURNS_MAX, FakeClock, graph, noop, task
 
-#: How many tasks one transaction takes here, and how many are too many.
+#: How many tasks one transaction takes here, and how many take several.
 PAGE: Final = 5
 LARGE: Final = 12
-#: How long the ticker may sleep.
+#: More events than the scenario has.
+EVENTS_MAX: Final = 1_000_000
+#: The longest time between two turns of background work.
 STEP_MS: Final = 3 * SWEEP_MS
-#: A day that is not over after so many polls never will be.
+#: A scenario that has not ended after so many polls never will.
 POLLS_MAX: Final = 60
-#: A number that nothing has.
+#: A count that no row has.
 WRONG: Final = 99
-#: A word that is no answer: the load was left half-done on purpose.
+#: Stands for the answer of a load that was abandoned on purpose.
 ABANDONED: Final = "abandoned"
 
 
-class DayClock(FakeClock):
-    """A clock that only moves when told. Its words are its own, as those of every server are."""
+class ScenarioClock(FakeClock):
+    """A fake clock with random words, so that each process differs."""
 
     def word(self) -> str:
         return uuid4().hex
 
 
-class Left(Exception):
-    """Somebody stops loading half-way, and does not come back."""
+class LoadAbandoned(Exception):
+    """Stops a load half-way."""
 
 
-class Player:
-    """One who plays the day: people, bots, and the ticker's turns in between."""
+class ScenarioRunner:
+    """Runs the steps of the scenario: people, bots, and background work in between."""
 
-    def __init__(self, engine: Engine, clock: DayClock, path: Path) -> None:
+    def __init__(self, engine: Engine, clock: ScenarioClock, path: Path) -> None:
         self.engine = engine
         self.clock = clock
         self.journal = Journal(path)
         self.graphs: list[int] = []
         clock.ms = max(clock.ms, type(clock.ms)(self.journal.at_ms))
 
-    def ask(self, call: str, act: Callable[[], object], **said: Any) -> Any:
-        return self.journal.ask(call, said, act, self.clock.now)
+    def ask(self, call: str, act: Callable[[], object], **arguments: Any) -> Any:
+        return self.journal.ask(call, arguments, act, self.clock.now)
 
-    # What happens by itself: whatever the journal tells has happened already.
+    # Background work. While answers come from the journal, it has been done already.
 
     def settle(self) -> None:
-        """Give the ticker its turns."""
+        """Run background work until nothing is left to do."""
         for _ in range(TURNS_MAX if self.journal.is_live else 0):
             if not self.engine.background.run_once():
                 return
-        assert not self.journal.is_live, "the ticker is never done"
+        assert not self.journal.is_live, "background work is never done"
 
     def wait(self, ms: int) -> None:
-        """Let time pass with sweeps in it, so that nobody takes it for an outage."""
+        """Let time pass with sweeps, so that it is not taken for an outage."""
         for _ in range(0, ms if self.journal.is_live else 0, STEP_MS):
-            self.clock.later(STEP_MS)
+            self.clock.advance(STEP_MS)
             self.settle()
 
     def jump(self, ms: int) -> None:
-        """Let time pass at once, and nobody notices."""
-        self.clock.later(ms if self.journal.is_live else 0)
+        """Let time pass without a sweep."""
+        self.clock.advance(ms if self.journal.is_live else 0)
+
+    def relay(self) -> None:
+        """Number all events for a follower; each is numbered once, whatever was numbered before a kill."""
+        if self.journal.is_live:
+            self.engine.relay.want()
+            self.engine.relay.run_once()
+            with self.engine.store.read() as repo:
+                numbers = [number for number, _ in repo.stream.page(0, EVENTS_MAX)[0]]
+            assert numbers == sorted(set(numbers)), "an event was numbered twice"
+
+    def purge(self) -> None:
+        """Look for what has been kept for its time, and delete it."""
+        if self.journal.is_live:
+            self.engine.retention.run_once()
 
     # People.
 
@@ -112,7 +128,7 @@ class Player:
     def abandon_extension(self, graph_id: str, document: dict[str, object]) -> None:
         self.ask("abandon", lambda: self._abandoned(lambda: self.engine.extend(graph_id, document)))
 
-    def wish(self, command: Cancel | Rerun) -> None:
+    def carry_out(self, command: Cancel | Rerun) -> None:
         act = self.engine.cancel if isinstance(command, Cancel) else self.engine.rerun
         answer = self.ask(type(command).__name__, lambda: act(command), command=command)  # type: ignore[arg-type]
         assert not isinstance(answer, Refusal), answer
@@ -128,14 +144,14 @@ class Player:
         answer = self.ask("set_pool", lambda: self.engine.set_pool(pool, capacity, actor="ann"), pool=pool)
         assert answer is None, answer
 
-    def spoil(self, graph_id: str) -> None:
-        """Make numbers wrong: of every task of a graph, of the graph itself, of a bot and of the service."""
+    def corrupt_counts(self, graph_id: str) -> None:
+        """Corrupt the stored counts of every task of a graph, of the graph, of a bot and of the service."""
         graph = int(graph_id, 16)
         with self.engine.store.read() as repo:
             tasks = sorted(id for id, *_ in repo.tasks.definitions_of(graph))
         self.ask(
-            "spoil",
-            lambda: self.engine.transact(lambda transaction: _spoil(transaction.repo, graph)),
+            "corrupt_counts",
+            lambda: self.engine.transact(lambda transaction: _corrupt_counts(transaction.repo, graph)),
             tasks=tasks,
             graph=graph,
         )
@@ -154,25 +170,25 @@ class Player:
         return self._when_loaded(lambda: self.engine.extend(graph_id, document, actor="ann"))
 
     def _when_loaded(self, act: Callable[[], object]) -> object:
-        """Ask again until what somebody died at is swept away."""
+        """Repeat until the unfinished load of an earlier run has been dropped."""
         for wait_ms in (0, LOAD_MAX_MS + 1, LOAD_MAX_MS + 1, LOAD_MAX_MS + 1):
             answer = act()
             if not isinstance(answer, Refusal) or answer.code is not Code.LOADING:
                 return answer
-            self.clock.later(wait_ms)
+            self.clock.advance(wait_ms)
             self.settle()
         return act()
 
     def _abandoned(self, act: Callable[[], object]) -> str:
-        with self._leaving():
+        with self._stop_loading():
             try:
                 act()
-            except Left:
+            except LoadAbandoned:
                 return ABANDONED
         return ABANDONED
 
     @contextmanager
-    def _leaving(self) -> Iterator[None]:
+    def _stop_loading(self) -> Iterator[None]:
         for pages in (self.engine._submission._pages, self.engine._extension._pages):
             pages._rows = _first_page(pages._rows)  # type: ignore[method-assign]
         try:
@@ -182,7 +198,7 @@ class Player:
                 pages.__dict__.pop("_rows", None)
 
 
-def _spoil(repo: Repo, graph: int) -> None:
+def _corrupt_counts(repo: Repo, graph: int) -> None:
     (record,) = repo.graphs.read([graph])
     counts = (record.tally.active, WRONG, record.tally.unhandled, record.events)
     repo.graphs.write_states([(graph, str(record.state), *counts, 0)])
@@ -193,50 +209,50 @@ def _spoil(repo: Repo, graph: int) -> None:
 
 
 def _first_page(rows: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    def some(*said: Any) -> Iterator[Any]:
-        yield next(iter(rows(*said)))
-        raise Left
+    def some(*arguments: Any) -> Iterator[Any]:
+        yield next(iter(rows(*arguments)))
+        raise LoadAbandoned
 
     return some
 
 
 class Bot:
-    """A bot, which ends what it has at its next poll. Some tasks make it fail, some it forgets."""
+    """A bot that ends its attempts at its next poll; some tasks fail, and some attempts it forgets."""
 
-    def __init__(self, player: Player, name: str) -> None:
+    def __init__(self, runner: ScenarioRunner, name: str) -> None:
         self.name = name
         self.session = "s1"
-        self._player = player
+        self._runner = runner
         self._numbers = count(1)
         self._leases: list[Lease] = []
 
     def hello(self, session: str = "s1") -> None:
         self.session, self._leases = session, []
         command = Hello(self.name, session, canonical({"id": self.name, "pool": "default"}), 9)
-        self._player.ask("hello", lambda: self._player.engine.hello(command), command=command)
+        self._runner.ask("hello", lambda: self._runner.engine.hello(command), command=command)
 
     def goodbye(self) -> None:
         command = Goodbye(self.name, self.session)
-        self._player.ask("goodbye", lambda: self._player.engine.goodbye(command), command=command)
+        self._runner.ask("goodbye", lambda: self._runner.engine.goodbye(command), command=command)
 
     def poll(self, want: int) -> int:
-        """Say what became of the leases, and take more; tell how many were ended or taken."""
-        labels = self._player.labels()
-        ends = {lease: verdict(labels[lease.task], lease) for lease in self._leases}
+        """Report the ends of attempts and claim more; return how many were ended or claimed."""
+        labels = self._runner.labels()
+        ends = {lease: signal_for(labels[lease.task], lease) for lease in self._leases}
         reports = [_report(lease, end) for lease, end in ends.items() if end]
         kept = [lease for lease, end in ends.items() if not end and labels[lease.task] == "slow"]
         renewals = [Renewal(lease.task, lease.attempt, lease.fence) for lease in kept]
         command = Poll(
             self.name, self.session, f"{self.name}-{next(self._numbers)}", tuple(reports), tuple(renewals), want
         )
-        answer = self._player.ask("poll", lambda: self._player.engine.poll(command), command=command)
+        answer = self._runner.ask("poll", lambda: self._runner.engine.poll(command), command=command)
         assert isinstance(answer, PollOutcome), answer
         self._leases = [*answer.leases, *(lease for lease, end in ends.items() if not end)]
         return len(reports) + len(answer.leases)
 
 
-def verdict(label: str, lease: Lease) -> Signal | None:
-    """Say how a bot's attempt ends; None: not yet, or never."""
+def signal_for(label: str, lease: Lease) -> Signal | None:
+    """How an attempt ends; None: not yet, or never."""
     first = lease.attempt == 1
     if label in {"lost", "slow"} and first:
         return None
@@ -251,7 +267,7 @@ def _report(lease: Lease, signal: Signal) -> Report:
 
 
 def id_of(number: int) -> str:
-    """An id that a person chose."""
+    """A graph id chosen by the client."""
     return f"{0x6000000000000008 + 16 * number:016x}"
 
 
@@ -259,99 +275,114 @@ def held(key: str) -> dict[str, object]:
     return task(mutexes=[{"key": key}])
 
 
-def play(player: Player) -> None:
-    """The day."""
-    one, two = Bot(player, "b1"), Bot(player, "b2")
-    morning(player, one, two)
-    noon(player, one, two)
-    afternoon(player, one, two)
-    evening(player, one, two)
-    night(player)
+def run_scenario(runner: ScenarioRunner) -> None:
+    """Run the scenario to its end."""
+    one, two = Bot(runner, "b1"), Bot(runner, "b2")
+    submit_and_extend(runner, one, two)
+    repair_and_limit(runner, one, two)
+    abandon_and_cancel(runner, one, two)
+    rerun_and_lose(runner, one, two)
+    approve_and_nest(runner)
+    run_equal_tasks(runner, one)
+    runner.relay()
+    runner.purge()
 
 
-def morning(player: Player, one: Bot, two: Bot) -> None:
-    """Graphs come, small and large, and grow; then bots come."""
+def submit_and_extend(runner: ScenarioRunner, one: Bot, two: Bot) -> None:
+    """Submit small and large graphs and extend them; then bots connect."""
     flaky = task("a") | {"reruns": 1}
-    first = player.submit(graph(a=task(), b=task("a"), c=task("b"), flaky=flaky, n=noop("c")), graph_id=id_of(1))
-    player.submit(graph(**{f"m{number}": held("device") for number in range(4)}), key="mutexes")
+    first = runner.submit(graph(a=task(), b=task("a"), c=task("b"), flaky=flaky, n=noop("c")), graph_id=id_of(1))
+    runner.submit(graph(**{f"m{number}": held("device") for number in range(4)}), key="mutexes")
     rays = {f"r{number}": noop("hub") for number in range(LARGE)}
-    player.submit(graph(hub=task(), **rays, end=task(*rays)), graph_id=id_of(3))
+    runner.submit(graph(hub=task(), **rays, end=task(*rays)), graph_id=id_of(3))
     one.hello()
     two.hello()
-    player.settle()
-    player.extend(first, graph(x=task("b")))
-    player.extend(first, graph(**{f"y{number}": noop("a") for number in range(LARGE)}))
+    runner.settle()
+    runner.extend(first, graph(x=task("b")))
+    runner.extend(first, graph(**{f"y{number}": noop("a") for number in range(LARGE)}))
 
 
-def noon(player: Player, one: Bot, two: Bot) -> None:
-    """Numbers go wrong and are mended; a pool is limited for a while; bots work until nothing is left for them."""
-    player.submit(graph(open=task(dimensions={"pool": "closed"})), graph_id=id_of(4))
-    many = player.submit(large(dimensions={"pool": "default"}), graph_id=id_of(9))
-    player.settle()
-    player.spoil(many)
-    player.repair()
-    player.limit("default", LARGE * LARGE)
-    player.limit("default", None)
-    work(player, one, two)
+def repair_and_limit(runner: ScenarioRunner, one: Bot, two: Bot) -> None:
+    """Corrupt and repair counts; limit a pool for a while; bots work until nothing is left."""
+    runner.submit(graph(open=task(dimensions={"pool": "closed"})), graph_id=id_of(4))
+    many = runner.submit(large(dimensions={"pool": "default"}), graph_id=id_of(9))
+    runner.settle()
+    runner.corrupt_counts(many)
+    runner.repair()
+    runner.limit("default", LARGE * LARGE)
+    runner.limit("default", None)
+    work(runner, one, two)
 
 
-def afternoon(player: Player, one: Bot, two: Bot) -> None:
-    """Loads are left half-done; one is begun again, the others are swept away. People cancel."""
+def abandon_and_cancel(runner: ScenarioRunner, one: Bot, two: Bot) -> None:
+    """Abandon loads: one is begun again, the others are dropped. Then cancel graphs."""
     for number in (5, 6):
-        player.abandon(large(), id_of(number))
-    player.abandon_extension(id_of(4), graph(**{f"w{number}": noop() for number in range(LARGE)}))
-    player.jump(LOAD_MAX_MS + 1)
-    player.submit(large(), graph_id=id_of(5))
-    player.settle()
-    work(player, one, two)
-    stopped = player.submit(graph(s0=task(), s1=task("s0"), s2=held("device")), graph_id=id_of(7))
+        runner.abandon(large(), id_of(number))
+    runner.abandon_extension(id_of(4), graph(**{f"w{number}": noop() for number in range(LARGE)}))
+    runner.jump(LOAD_MAX_MS + 1)
+    runner.submit(large(), graph_id=id_of(5))
+    runner.settle()
+    work(runner, one, two)
+    stopped = runner.submit(graph(s0=task(), s1=task("s0"), s2=held("device")), graph_id=id_of(7))
     one.poll(1)
-    player.wish(Cancel(graph=int(stopped, 16), actor="ann", key="cancel-one"))
-    many = player.submit(large(), graph_id=id_of(8))
-    player.wish(Cancel(graph=int(many, 16), actor="ann", key="cancel-many"))
-    player.wish(Cancel(graph=int(id_of(4), 16), actor="ann", key="cancel-rest"))
-    player.settle()
+    runner.carry_out(Cancel(graph=int(stopped, 16), actor="ann", key="cancel-one"))
+    many = runner.submit(large(), graph_id=id_of(8))
+    runner.carry_out(Cancel(graph=int(many, 16), actor="ann", key="cancel-many"))
+    runner.carry_out(Cancel(graph=int(id_of(4), 16), actor="ann", key="cancel-rest"))
+    runner.settle()
     one.poll(0)
 
 
-def evening(player: Player, one: Bot, two: Bot) -> None:
-    """A task fails and is rerun; a bot forgets what it has, is not heard of for too long, and comes back."""
+def rerun_and_lose(runner: ScenarioRunner, one: Bot, two: Bot) -> None:
+    """A failed task is rerun; a bot forgets an attempt, is silent for too long, and comes back."""
     only_two = {"dimensions": {"id": "b2", "pool": "default"}}
     nodes = {"bad": task(**only_two), "after": task("bad"), "lost": task(**only_two), "slow": task(**only_two)}
-    last = player.submit(graph(**nodes, **{f"q{number}": noop("bad") for number in range(LARGE // 2)}), key="last")
-    player.settle()
+    last = runner.submit(graph(**nodes, **{f"q{number}": noop("bad") for number in range(LARGE // 2)}), key="last")
+    runner.settle()
     two.poll(3)
     two.poll(0)  # one has failed, one is renewed, one is forgotten
-    player.wish(Rerun(graph=int(last, 16), actor="ann", key="rerun"))
+    runner.carry_out(Rerun(graph=int(last, 16), actor="ann", key="rerun"))
     for _ in range(2):
-        player.wait(MISSING_WITHIN_MS // 2)
+        runner.wait(MISSING_WITHIN_MS // 2)
         one.poll(0)
     two.hello("s2")
-    work(player, one, two)
+    work(runner, one, two)
     two.goodbye()
-    player.settle()
+    runner.settle()
 
 
-def night(player: Player) -> None:
-    """People are asked, and graphs run inside tasks: one ends by itself, one with the graph around it."""
+def approve_and_nest(runner: ScenarioRunner) -> None:
+    """Approvals, and graphs inside tasks: one ends by itself, one with the graph around it."""
     inner = graph(a=noop(), b=inside(graph(c=noop()), "a"))
-    first = player.submit(
+    first = runner.submit(
         graph(ask=asking(), roll=inside(inner, "ask"), last=asking("roll", timeout="5s")), key="night"
     )
-    player.settle()
-    player.approve(first, "ask", approved=True)
-    player.settle()
-    player.wait(STEP_MS)
-    second = player.submit(graph(no=asking(), wait=inside(graph(ask=asking()))), key="stopped")
-    player.settle()
-    player.approve(second, "no", approved=False)
-    player.wish(Cancel(graph=int(second, 16), actor="ann", key="cancel-night"))
-    player.settle()
+    runner.settle()
+    runner.approve(first, "ask", approved=True)
+    runner.settle()
+    runner.wait(STEP_MS)
+    second = runner.submit(graph(no=asking(), wait=inside(graph(ask=asking()))), key="stopped")
+    runner.settle()
+    runner.approve(second, "no", approved=False)
+    runner.carry_out(Cancel(graph=int(second, 16), actor="ann", key="cancel-night"))
+    runner.settle()
 
 
-def asking(*requires: str, **said: object) -> dict[str, object]:
-    """A task that asks a person, for whom silence would be a yes."""
-    return task(*requires, payload={"approval": {"message": "Go?", "on_timeout": "approve"}} | said)
+def run_equal_tasks(runner: ScenarioRunner, one: Bot) -> None:
+    """Of equal tasks the first one fails, the next one leads, and the others reuse its result page by page."""
+    one.hello("s3")
+    runner.submit(graph(bad=task(idempotent=True)), key="leader")
+    runner.submit(graph(**{f"e{number}": task(idempotent=True) for number in range(LARGE)}), key="followers")
+    for _ in range(POLLS_MAX):
+        runner.settle()
+        if not one.poll(4):
+            return
+    raise AssertionError("the bot never runs out of work")
+
+
+def asking(*requires: str, **fields: object) -> dict[str, object]:
+    """An approval that is approved on time-out."""
+    return task(*requires, payload={"approval": {"message": "Go?", "on_timeout": "approve"}} | fields)
 
 
 def inside(document: dict[str, object], *requires: str) -> dict[str, object]:
@@ -363,12 +394,12 @@ def large(**fields: object) -> dict[str, object]:
     return graph(**{f"l{number}": task(**fields) for number in range(LARGE)})
 
 
-def work(player: Player, one: Bot, two: Bot) -> None:
-    """Let bots work until neither has anything to say."""
+def work(runner: ScenarioRunner, one: Bot, two: Bot) -> None:
+    """Let bots work until neither has anything to report or claim."""
     idle = 0
     for _ in range(POLLS_MAX):
-        player.settle()
+        runner.settle()
         idle = 0 if one.poll(4) + two.poll(3) else idle + 1
         if idle == 2:
             return
-    raise AssertionError("there is no end to it")
+    raise AssertionError("the bots never run out of work")

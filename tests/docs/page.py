@@ -1,9 +1,9 @@
-"""Reads a page of the docs as somebody at terminals does: files to write, commands to type, and what they should show.
+"""Reads the steps of a docs page: files to write, commands to type, and the output that they should print.
 
-- A fenced block behind a paragraph that ends with "into `NAME`:" is a file.
-- A block of `console` has commands behind `$ ` (further lines of one behind `> `), each with what it shows. More words
-  behind `console` name another terminal than the usual one.
-- In what is shown, `…` stands for anything in a line, and a line of nothing else for any lines.
+- A fenced block after a paragraph that ends with "to `NAME`:" is a file.
+- A block of `console` has commands after `$ ` (further lines of one after `> `), each with its output. More words after
+  `console` name another terminal.
+- In the output, `…` stands for anything in a line, and a line with only `…` for any lines.
 """
 
 import re
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FENCED = re.compile(r"^```(?P<words>[^\n]*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
-_NAMED = re.compile(r"into\s+`(?P<name>[^`\s]+)`:\s*$")
+_NAMED = re.compile(r"\bto\s+`(?P<name>[^`\s]+)`:\s*$")
 _ANY = "…"
 
 
 @dataclass(frozen=True)
 class Written:
-    """A file, to be written where one is."""
+    """A file, to be written to the current folder."""
 
     name: str
     text: str
@@ -27,7 +27,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Typed:
-    """A command, typed at a terminal, and the lines that it should show."""
+    """A command, typed at a terminal, and the lines that it should print."""
 
     terminal: str
     command: str
@@ -35,13 +35,13 @@ class Typed:
     line: int
 
     def is_shown_by(self, printed: str) -> bool:
-        """Tell whether what was printed is what the page shows."""
+        """Whether the output is what the page shows."""
         lines = printed.rstrip("\n").splitlines()
         return re.fullmatch(_pattern(self.shown), "".join(f"{line}\n" for line in lines)) is not None
 
 
 def steps(page: Path) -> list[Written | Typed]:
-    """Give what a reader does, in order."""
+    """The steps of a reader, in order."""
     text = page.read_text(encoding="utf-8")
     found: list[Written | Typed] = []
     for block in _FENCED.finditer(text):
@@ -55,7 +55,7 @@ def steps(page: Path) -> list[Written | Typed]:
 
 
 def _typed(terminal: str, lines: list[str], first: int) -> Iterator[Typed]:
-    """Split a block into its commands."""
+    """The commands of a block."""
     starts = [at for at, line in enumerate(lines) if line.startswith("$ ")]
     assert starts[:1] == [0], f"line {first}: a block of console begins with a command"
     for at, end in zip(starts, [*starts[1:], len(lines)], strict=True):
@@ -65,7 +65,7 @@ def _typed(terminal: str, lines: list[str], first: int) -> Iterator[Typed]:
 
 
 def _pattern(shown: tuple[str, ...]) -> str:
-    """Write the lines of a page as a pattern."""
+    """A pattern for the lines of a page."""
     return "".join(r"(?:[^\n]*\n)*" if one.strip() == _ANY else _line(one) + r"\n" for one in shown)
 
 

@@ -7,7 +7,7 @@ from tests.project.tree import DOCS
 
 
 def rows(page: Path | str, heading: str = "") -> list[list[str]]:
-    """Give the rows of all tables of a page, or of those below one of its headings."""
+    """The rows of all tables of a page, or of those below one of its headings."""
     text = (DOCS / page).read_text(encoding="utf-8")
     if heading:
         text = text.split(f"## {heading}\n")[1].split("\n## ")[0]
@@ -16,10 +16,10 @@ def rows(page: Path | str, heading: str = "") -> list[list[str]]:
 
 
 def coded(text: str) -> list[str]:
-    """Give what a text shows as code."""
+    """The parts of a text in backticks."""
     return re.findall(r"`([^`]+)`", text)
 
 
 def names(page: Path | str, heading: str = "") -> list[str]:
-    """Give what the first column of tables shows as code."""
+    """The parts in backticks of the first column of tables."""
     return [one for row in rows(page, heading) for one in coded(row[0])]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 DEADLINE_SECONDS = 60
 READ_BYTES = 65_536
-#: Printed behind each command, with its exit code, which the next command can still ask for.
+#: Printed after each command, with its exit code, which the next command can still read.
 _DONE = "=done="
 _END = f"__code=$?; printf '\\n{_DONE}%s\\n' $__code; (exit $__code)\n"
 

@@ -1,4 +1,4 @@
-"""The tutorial does what it says: every command of it, in order, as a reader with two terminals would type them."""
+"""Every command of the tutorial prints what the page shows, typed in order by a reader with two terminals."""
 
 import os
 import re
@@ -14,10 +14,10 @@ from tests.project.tree import DOCS
 
 PAGE = DOCS / "tutorial.md"
 FIRST = "first terminal"
-#: What does not end until somebody presses Ctrl-C.
+#: The command that runs until Ctrl-C.
 STAYS = "taskyard up "
-#: What only looks can be looked at again until it is as the page shows: nothing else waits for what bots do.
-_LOOKS = re.compile(r"taskyard (tasks|show|bots|graphs|why|story)\b|taskyard approve$")
+#: Commands that only read are repeated until they print what the page shows, because bots need some time.
+_READS = re.compile(r"taskyard (tasks|show|bots|graphs|why|story)\b|taskyard approve$")
 _OURS = ("TASKYARD_", "XDG_", "NO_COLOR", "FORCE_COLOR", "COLUMNS")
 
 
@@ -30,16 +30,16 @@ def test_every_command_of_the_tutorial_shows_what_the_page_shows(tmp_path: Path)
 
 
 class Reader:
-    """Somebody with two terminals, both in the folder of a clone, who has nothing but what the page tells them."""
+    """A reader with two terminals, both in the folder of a clone, who types what the page says."""
 
     def __init__(self, first: Terminal, second: Terminal, home: Path) -> None:
         self.first, self.second, self.home = first, second, home
         self._code = 0
 
     def follow(self, step: Written | Typed) -> None:
-        """Do what a step says, and see what it shows."""
+        """Carry out a step, and compare what it prints."""
         if isinstance(step, Written):
-            (self.home / "yard-tour" / step.name).write_text(step.text, encoding="utf-8")
+            (self.home / "taskyard-tour" / step.name).write_text(step.text, encoding="utf-8")
         elif step.command.startswith(STAYS):
             self.first.type(step.command)
             self.first.wait(step.is_shown_by, f"what line {step.line} shows")
@@ -48,18 +48,22 @@ class Reader:
 
     def _type(self, step: Typed, at: Terminal) -> None:
         is_asked = step.command == "echo $?"
-        assert is_asked or not self._code, f"line {step.line}: the command before ended with {self._code}, unsaid"
+        assert is_asked or not self._code, (
+            f"line {step.line}: the command before ended with {self._code}, not on the page"
+        )
         until = time.monotonic() + DEADLINE_SECONDS
         printed, self._code = at.run(step.command)
-        while _LOOKS.match(step.command) and not step.is_shown_by(printed) and time.monotonic() < until:
+        while _READS.match(step.command) and not step.is_shown_by(printed) and time.monotonic() < until:
             printed, self._code = at.run(step.command)
-        said = f"line {step.line}: {step.command}\nprinted:\n{printed}\nbut the page shows:\n" + "\n".join(step.shown)
-        assert step.is_shown_by(printed), said
+        message = f"line {step.line}: {step.command}\nprinted:\n{printed}\nbut the page shows:\n" + "\n".join(
+            step.shown
+        )
+        assert step.is_shown_by(printed), message
 
 
 @contextmanager
 def reader(folder: Path) -> Iterator[Reader]:
-    """Give a reader a home, and a clone in which everything is installed."""
+    """A reader with a home, and a clone in which everything is installed."""
     home, clone = folder / "home", folder / "clone"
     home.mkdir()
     (clone / ".venv").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Yards for these tests, on both databases: those that many tests share, and one that a test has alone."""
+"""Clusters on both databases: some are shared by many tests, others belong to one test."""
 
 import shutil
 from collections.abc import Iterator
@@ -7,38 +7,38 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.yard import HASTY, Yard, yard
+from tests.e2e.cluster import SHORT_LEASES, Cluster, cluster
 from tests.postgres import Postgres
 
 
 @pytest.fixture(scope="package", params=["sqlite", "postgres"])
-def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    """A server with a bot of four slots, which takes whatever names no other."""
-    folder = tmp_path_factory.mktemp("yard")
-    with _database(request, folder) as url, yard(folder, url) as one:
+def shared_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A server with a bot of four slots, for tasks that name no other bot."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with _database(request, folder) as url, cluster(folder, url) as one:
         one.bot("main", slots=4)
         yield one
 
 
 @pytest.fixture
-def alone(database_url: str, tmp_path: Path) -> Iterator[Yard]:
-    """A server without bots, for one test that does with it what it wants."""
-    with yard(tmp_path, database_url) as one:
+def own_cluster(database_url: str, tmp_path: Path) -> Iterator[Cluster]:
+    """A server without bots, for one test."""
+    with cluster(tmp_path, database_url) as one:
         yield one
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def hasty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+def short_lease_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A server whose leases last seconds, without bots."""
-    folder = tmp_path_factory.mktemp("hasty")
-    with _database(request, folder) as url, yard(folder, url, HASTY, lease="3s") as one:
+    folder = tmp_path_factory.mktemp("short_lease")
+    with _database(request, folder) as url, cluster(folder, url, SHORT_LEASES, lease="3s") as one:
         yield one
 
 
 @pytest.fixture
-def brief(database_url: str, tmp_path: Path) -> Iterator[Yard]:
-    """A server whose leases last seconds, and which waits after each of them as long as any."""
-    with yard(tmp_path, database_url, lease="5s") as one:
+def guarded_cluster(database_url: str, tmp_path: Path) -> Iterator[Cluster]:
+    """A server whose leases last seconds, with the usual guard time after each."""
+    with cluster(tmp_path, database_url, lease="5s") as one:
         yield one
 
 

@@ -1,4 +1,4 @@
-"""A wire between a bot and its server that can lose a reply: the server has done all it was asked, and nobody hears."""
+"""A TCP proxy between a bot and its server that can lose a reply after the server has carried out the request."""
 
 import socket
 import threading
@@ -14,7 +14,7 @@ PIECE = 65_536
 
 @dataclass
 class Proxy:
-    """Passes bytes on. Once, the reply that has `loses` in it, or the one to what has `loses_after` in it, is lost."""
+    """Forwards bytes. Loses one reply: the first that contains `loses`, or the one to a request with `loses_after`."""
 
     server: tuple[str, int]
     listener: socket.socket
@@ -29,22 +29,22 @@ class Proxy:
         return "http://{}:{}".format(*self.listener.getsockname()[:2])
 
     def run(self) -> None:
-        """Take connections until the listener is closed."""
+        """Accept connections until the listener is closed."""
         with suppress(OSError):
             while True:
                 near, _ = self.listener.accept()
                 far = socket.create_connection(self.server, DEADLINE_SECONDS)
                 self._open += [near, far]
                 doomed = threading.Event()  # the next reply on this connection is lost
-                for passes, *ends in ((self._ask, near, far), (self._reply, far, near)):
+                for passes, *ends in ((self._forward_requests, near, far), (self._forward_replies, far, near)):
                     threading.Thread(target=passes, args=(*ends, doomed), daemon=True).start()
 
     def close(self) -> None:
-        """Cut every wire."""
+        """Close all connections."""
         for one in [self.listener, *self._open]:
             _cut(one)
 
-    def _ask(self, near: socket.socket, far: socket.socket, doomed: threading.Event) -> None:
+    def _forward_requests(self, near: socket.socket, far: socket.socket, doomed: threading.Event) -> None:
         with suppress(OSError):
             while piece := near.recv(PIECE):
                 with self._lock:
@@ -55,7 +55,7 @@ class Proxy:
         _cut(near)
         _cut(far)
 
-    def _reply(self, far: socket.socket, near: socket.socket, doomed: threading.Event) -> None:
+    def _forward_replies(self, far: socket.socket, near: socket.socket, doomed: threading.Event) -> None:
         with suppress(OSError):
             while (piece := far.recv(PIECE)) and not self._loses(piece, doomed):
                 near.sendall(piece)
@@ -74,7 +74,7 @@ class Proxy:
 
 @contextmanager
 def proxy(url: str) -> Iterator[Proxy]:
-    """Have a wire to a server while this lasts."""
+    """A proxy to a server for the time of the context."""
     place = urlsplit(url)
     assert place.hostname is not None
     assert place.port is not None

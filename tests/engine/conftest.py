@@ -1,20 +1,20 @@
-"""A rig on each database; it ends with a store that agrees with itself."""
+"""An engine harness on each of the two databases; it checks the store when the test ends."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.engine.rig import Rig
+from tests.engine.harness import EngineHarness
 
 
 @pytest.fixture
-def rig(database_url: str) -> Iterator[Rig]:
-    with Rig(database_url) as made:
+def harness(database_url: str) -> Iterator[EngineHarness]:
+    with EngineHarness(database_url) as made:
         yield made
 
 
 @pytest.fixture
-def file_rig(sqlite_url: str) -> Iterator[Rig]:
-    """For what has nothing to do with the database."""
-    with Rig(sqlite_url) as made:
+def sqlite_harness(sqlite_url: str) -> Iterator[EngineHarness]:
+    """For tests that do not depend on the database."""
+    with EngineHarness(sqlite_url) as made:
         yield made

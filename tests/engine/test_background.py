@@ -1,4 +1,4 @@
-"""What happens by itself: by hints alone, by the clock alone, or by both, it ends the same."""
+"""Background work leads to the same end by hints alone, by the clock alone, or by both."""
 
 import pytest
 
@@ -12,9 +12,10 @@ from taskyard.lifecycle.commands import Cancel, Done, Lease, Poll, Renewal, Rene
 from taskyard.lifecycle.failure_handlers import PROPAGATE
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.store.queries import StoreUnavailable
-from tests.engine.rig import Labels, Rig, graph, noop, task
+from tests.engine.harness import EngineHarness, graph, noop, task
+from tests.lifecycle.harness import Labels
 
-#: More dependents than one transaction tells.
+#: More dependents than one transaction propagates to.
 STAR = 1_100
 #: How often a transaction is tried at most while the database is gone, and how long it was gone by then.
 GIVES_UP_AFTER = 20
@@ -24,7 +25,7 @@ STEPS_MAX = 400
 
 
 def document() -> dict[str, object]:
-    """Everything that somebody has to come back for."""
+    """All continuations that are still open."""
     leaves = {f"n{number}": noop("root") for number in range(STAR)}
     held = {f"m{number}": task(mutexes=[{"key": "device"}]) for number in range(3)}
     flaky = task() | {"reruns": {"count": 2, "delay": "30s"}}
@@ -34,37 +35,37 @@ def document() -> dict[str, object]:
     )
 
 
-def play(rig: Rig, labels: Labels) -> None:
+def play(harness: EngineHarness, labels: Labels) -> None:
     """Be a bot until the graph is finished: it fails once, and once it forgets what it has."""
     names = {id: label for label, id in labels.items()}
     for _ in range(STEPS_MAX):
-        rig.settle()
-        leases = rig.claim(want=8)
+        harness.settle()
+        leases = harness.claim(want=8)
         for lease in leases:
-            act(rig, names[lease.task], lease)
-        if rig.graph(labels.graph).state is GraphState.FINISHED:
+            act(harness, names[lease.task], lease)
+        if harness.graph(labels.graph).state is GraphState.FINISHED:
             return
         if not leases:
-            rig.clock.later(SWEEP_MS)
-    raise AssertionError({label: state for label, state in rig.states(labels).items() if state != "successful"})
+            harness.clock.advance(SWEEP_MS)
+    raise AssertionError({label: state for label, state in harness.states(labels).items() if state != "successful"})
 
 
-def act(rig: Rig, label: str, lease: Lease) -> None:
+def act(harness: EngineHarness, label: str, lease: Lease) -> None:
     if label == "lost" and lease.attempt == 1:
         return
     fails = label == "flaky" and lease.attempt == 1
-    assert isinstance(rig.end(lease, Signal.FAIL if fails else Signal.SUCCEED), Done)
+    assert isinstance(harness.end(lease, Signal.FAIL if fails else Signal.SUCCEED), Done)
 
 
 @pytest.mark.parametrize(
     ("events", "ticks"), [(True, False), (False, True), (True, True)], ids=["hints", "sweeps", "both"]
 )
 def test_hints_alone_and_sweeps_alone_reach_the_same_end(database_url: str, events: bool, ticks: bool) -> None:
-    with Rig(database_url, events, ticks) as rig:
-        rig.hello()
-        labels = rig.submit(document())
-        play(rig, labels)
-        lives = {label: task.life for label, task in rig.tasks(labels).items()}
+    with EngineHarness(database_url, events, ticks) as harness:
+        harness.hello()
+        labels = harness.submit(document())
+        play(harness, labels)
+        lives = {label: task.life for label, task in harness.tasks(labels).items()}
     assert {life.state for life in lives.values()} == {State.SUCCESSFUL}
     tried = {label: (life.attempt, life.reruns_used, life.retries_used) for label, life in lives.items()}
     assert {label: each for label, each in tried.items() if each != (1, 0, 0)} == {
@@ -73,111 +74,115 @@ def test_hints_alone_and_sweeps_alone_reach_the_same_end(database_url: str, even
     }
 
 
-def test_a_task_is_admitted_as_soon_as_its_mutex_is_free(rig: Rig) -> None:
-    rig.hello()
-    labels = rig.submit(graph(a=task(mutexes=[{"key": "k"}]), b=task(mutexes=[{"key": "k"}])))
-    rig.settle()
-    assert rig.states(labels) == {"a": State.WAITING, "b": State.PENDING}
-    rig.end(rig.claim()[0])
-    rig.settle()
-    assert rig.states(labels)["b"] is State.WAITING
+def test_a_task_is_admitted_as_soon_as_its_mutex_is_free(harness: EngineHarness) -> None:
+    harness.hello()
+    labels = harness.submit(graph(a=task(mutexes=[{"key": "k"}]), b=task(mutexes=[{"key": "k"}])))
+    harness.settle()
+    assert harness.states(labels) == {"a": State.WAITING, "b": State.PENDING}
+    harness.end(harness.claim()[0])
+    harness.settle()
+    assert harness.states(labels)["b"] is State.WAITING
 
 
-def test_a_delayed_start_happens_at_its_moment_and_not_at_the_next_sweep(rig: Rig) -> None:
-    rig.settle()
-    labels = rig.submit(graph(a=task(not_before="1s")))
-    assert rig.settle() == 0
-    rig.clock.later(1_001)
-    rig.settle()
-    assert rig.states(labels) == {"a": State.WAITING}
+def test_a_delayed_start_happens_at_its_moment_and_not_at_the_next_sweep(harness: EngineHarness) -> None:
+    harness.settle()
+    labels = harness.submit(graph(a=task(not_before="1s")))
+    assert harness.settle() == 0
+    harness.clock.advance(1_001)
+    harness.settle()
+    assert harness.states(labels) == {"a": State.WAITING}
 
 
 def test_a_key_that_is_staked_by_age_is_noticed_without_a_sweep(database_url: str) -> None:
-    with Rig(database_url, events=True, ticks=False) as rig:
-        rig.hello()
+    with EngineHarness(database_url, events=True, ticks=False) as harness:
+        harness.hello()
         shared, lab = [{"key": "k", "party": "x"}], {"dimensions": {"pool": "lab"}}
-        rig.submit(graph(first=task(mutexes=shared), alone=task(mutexes=[{"key": "k"}])))
-        rig.settle()
-        labels = rig.submit(graph(away=task(mutexes=shared, **lab)))
-        rig.settle()
+        harness.submit(graph(first=task(mutexes=shared), alone=task(mutexes=[{"key": "k"}])))
+        harness.settle()
+        labels = harness.submit(graph(away=task(mutexes=shared, **lab)))
+        harness.settle()
 
         def reason() -> Reason:
-            with rig.store.read() as repo:
+            with harness.store.read() as repo:
                 return repo.admission.holds_of([labels["away"]])[labels["away"]].reason
 
         assert reason() is Reason.NO_BOT
-        rig.clock.later(STAKE_AFTER_MS + AGING_MS)
-        rig.settle()
+        harness.clock.advance(STAKE_AFTER_MS + AGING_MS)
+        harness.settle()
         assert reason() is Reason.MUTEX
 
 
-def test_a_busy_bot_gives_the_background_thread_nothing_to_do(rig: Rig) -> None:
-    rig.hello()
-    rig.settle()
-    rig.submit(graph(a=task(), b=task("a")))
+def test_a_busy_bot_gives_the_background_thread_nothing_to_do(harness: EngineHarness) -> None:
+    harness.hello()
+    harness.settle()
+    harness.submit(graph(a=task(), b=task("a")))
     for _ in range(2):
-        rig.end(rig.claim()[0])
-    assert rig.settle() == 0
+        harness.end(harness.claim()[0])
+    assert harness.settle() == 0
 
 
-def test_a_continuation_that_fails_is_deferred_and_the_others_run(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    rig.hello()
-    labels = rig.submit(graph(root=task(), **{f"n{number}": noop("root") for number in range(STAR)}))
-    nobody = (PROPAGATE, labels.graph, 7, str(State.RUNNING), str(State.SUCCESSFUL), "", "")
-    rig.engine.transact(lambda transaction: transaction.repo.continuations.add([nobody]))
-    rig.settle()
-    rig.end(rig.claim()[0])
-    rig.settle()
-    assert set(rig.states(labels).values()) == {State.SUCCESSFUL}
+def test_a_continuation_that_fails_is_deferred_and_the_others_run(
+    harness: EngineHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness.hello()
+    labels = harness.submit(graph(root=task(), **{f"n{number}": noop("root") for number in range(STAR)}))
+    unused = (PROPAGATE, labels.graph, 7, str(State.RUNNING), str(State.SUCCESSFUL), "", "")
+    harness.engine.transact(lambda transaction: transaction.repo.continuations.add([unused]))
+    harness.settle()
+    harness.end(harness.claim()[0])
+    harness.settle()
+    assert set(harness.states(labels).values()) == {State.SUCCESSFUL}
     assert "is left for the next sweep" in caplog.text
-    with rig.store.read() as repo:
+    with harness.store.read() as repo:
         (note,) = repo.continuations.after(0, 9)
-    rig.engine.transact(lambda transaction: transaction.repo.continuations.delete(note.id))
+    harness.engine.transact(lambda transaction: transaction.repo.continuations.delete(note.id))
 
 
-def test_a_graph_that_is_canceled_in_pages_ends_by_itself(rig: Rig) -> None:
-    labels = rig.submit(graph(**{f"t{number}": task() for number in range(STAR)}))
-    rig.settle()
-    rig.engine.cancel(Cancel(graph=labels.graph))
-    rig.settle()
-    assert set(rig.states(labels).values()) == {State.CANCELED}
-    assert rig.graph(labels.graph).state is GraphState.CANCELED
+def test_a_graph_that_is_canceled_in_pages_ends_by_itself(harness: EngineHarness) -> None:
+    labels = harness.submit(graph(**{f"t{number}": task() for number in range(STAR)}))
+    harness.settle()
+    harness.engine.cancel(Cancel(graph=labels.graph))
+    harness.settle()
+    assert set(harness.states(labels).values()) == {State.CANCELED}
+    assert harness.graph(labels.graph).state is GraphState.CANCELED
 
 
-def test_old_answers_are_deleted_but_not_the_graphs_of_their_keys(rig: Rig) -> None:
-    made = rig.submit(graph(a=task()), key="mine")
-    wish = Cancel(graph=made.graph, actor="ann", key="end it")
-    first = rig.engine.cancel(wish)
-    rig.settle()
-    rig.clock.later(ANSWERS_STORED_MS - SWEEP_MS)
-    rig.settle()
-    assert rig.engine.cancel(wish) == first
-    rig.clock.later(2 * SWEEP_MS)
-    rig.settle()
-    assert rig.engine.cancel(wish) != first  # asked anew, there is nothing left to end
-    assert rig.submit(graph(a=task()), key="mine").graph == made.graph
+def test_old_answers_are_deleted_but_not_the_graphs_of_their_keys(harness: EngineHarness) -> None:
+    made = harness.submit(graph(a=task()), key="mine")
+    command = Cancel(graph=made.graph, actor="ann", key="end it")
+    first = harness.engine.cancel(command)
+    harness.settle()
+    harness.clock.advance(ANSWERS_STORED_MS - SWEEP_MS)
+    harness.settle()
+    assert harness.engine.cancel(command) == first
+    harness.clock.advance(2 * SWEEP_MS)
+    harness.settle()
+    assert harness.engine.cancel(command) != first  # a new request has nothing left to end
+    assert harness.submit(graph(a=task()), key="mine").graph == made.graph
 
 
-def test_many_old_answers_are_deleted_in_pages_over_several_sweeps(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_old_answers_are_deleted_in_pages_over_several_sweeps(
+    harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(background, "ROWS_MAX", 10)
     monkeypatch.setattr(background, "PAGES_MAX", 3)
     keys = [f"k{number:02}" for number in range(65)]
-    rows = [(key, "", "", rig.clock.now()) for key in keys]
-    rig.engine.transact(lambda transaction: transaction.repo.events.add_answers(rows))
-    rig.clock.later(ANSWERS_STORED_MS + 1)
+    rows = [(key, "", "", harness.clock.now()) for key in keys]
+    harness.engine.transact(lambda transaction: transaction.repo.events.add_answers(rows))
+    harness.clock.advance(ANSWERS_STORED_MS + 1)
     for left in (35, 5, 0):
-        rig.settle()
-        with rig.store.read() as repo:
+        harness.settle()
+        with harness.store.read() as repo:
             assert len(repo.events.answers(keys)) == left
-        rig.clock.later(SWEEP_MS)
+        harness.clock.advance(SWEEP_MS)
 
 
-def test_the_server_stores_its_heartbeat(rig: Rig) -> None:
-    rig.settle()
-    began = rig.clock.now()
-    rig.clock.later(SWEEP_MS)
-    rig.settle()
-    with rig.store.read() as repo:
+def test_the_server_stores_its_heartbeat(harness: EngineHarness) -> None:
+    harness.settle()
+    began = harness.clock.now()
+    harness.clock.advance(SWEEP_MS)
+    harness.settle()
+    with harness.store.read() as repo:
         (service,) = repo.servers.all().values()
     assert (service.since_ms, service.seen_ms) == (began, began + SWEEP_MS)
 
@@ -185,35 +190,35 @@ def test_the_server_stores_its_heartbeat(rig: Rig) -> None:
 # Outages.
 
 
-def renew(rig: Rig, lease: Lease) -> object:
-    answer = rig.engine.poll(Poll("b1", "s1", renewals=(Renewal(lease.task, lease.attempt, lease.fence),)))
+def renew(harness: EngineHarness, lease: Lease) -> object:
+    answer = harness.engine.poll(Poll("b1", "s1", renewals=(Renewal(lease.task, lease.attempt, lease.fence),)))
     assert isinstance(answer, PollOutcome), answer
     return answer.renewals[0]
 
 
-def test_wherever_in_a_run_the_database_returns_every_lease_is_spared(rig: Rig) -> None:
-    rig.hello()
-    rig.settle()
-    labels = rig.submit(graph(a=task(retries=0)))
-    (lease,) = rig.claim()
+def test_wherever_in_a_run_the_database_returns_every_lease_is_spared(harness: EngineHarness) -> None:
+    harness.hello()
+    harness.settle()
+    labels = harness.submit(graph(a=task(retries=0)))
+    (lease,) = harness.claim()
     for failing in range(GIVES_UP_AFTER * 4):
-        rig.clock.later(OUTAGE_MS)
-        rig.store.before = [StoreUnavailable("away")] * failing
-        while rig.store.before:
-            rig.engine.background.run_once()
-        rig.settle()
-        assert rig.states(labels) == {"a": State.RUNNING}
-        assert isinstance(renew(rig, lease), Renewed)
+        harness.clock.advance(OUTAGE_MS)
+        harness.store.before = [StoreUnavailable("away")] * failing
+        while harness.store.before:
+            harness.engine.background.run_once()
+        harness.settle()
+        assert harness.states(labels) == {"a": State.RUNNING}
+        assert isinstance(renew(harness, lease), Renewed)
 
 
-def test_a_server_frozen_between_its_heartbeat_and_its_timeouts_loses_no_lease(rig: Rig) -> None:
-    rig.hello()
-    rig.settle()
-    labels = rig.submit(graph(a=task(retries=0)))
-    (lease,) = rig.claim()
-    doing = rig.engine.background._jobs
+def test_a_server_frozen_between_its_heartbeat_and_its_timeouts_loses_no_lease(harness: EngineHarness) -> None:
+    harness.hello()
+    harness.settle()
+    labels = harness.submit(graph(a=task(retries=0)))
+    (lease,) = harness.claim()
+    doing = harness.engine.background._jobs
     doing.beat()
-    rig.clock.later(10 * 60_000)
+    harness.clock.advance(10 * 60_000)
     assert doing.do(Job.TIMEOUTS)
-    assert rig.states(labels) == {"a": State.RUNNING}
-    assert isinstance(renew(rig, lease), Renewed)
+    assert harness.states(labels) == {"a": State.RUNNING}
+    assert isinstance(renew(harness, lease), Renewed)

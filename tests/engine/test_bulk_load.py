@@ -1,4 +1,4 @@
-"""However tasks hang together, a transaction writes no more of them than fit: edges, mutexes and limits count too."""
+"""A transaction writes no more rows than fit, whatever the tasks: edges, mutexes and limits count too."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from taskyard.core.graph.model import Task
 from taskyard.core.graph.parse import validate
 from taskyard.core.states import Millis, State
 from taskyard.engine import writer as loops
@@ -15,13 +16,12 @@ from taskyard.engine.bulk_load import LOAD_MAX_MS
 from taskyard.engine.errors import Failed
 from taskyard.engine.failpoints import arm
 from taskyard.lifecycle.admission.pools import set_limit
-from taskyard.lifecycle.rows import ROWS_PER_TASK, NewTasks, weight_of
+from taskyard.lifecycle.rows import ROWS_PER_TASK, NewTasks, weight
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.queries import StoreUnavailable
 from taskyard.store.repo import tasks as tasks_module
-from tests.crash.smaller import PLACES
-from tests.engine.counted import Counted
-from tests.engine.rig import SOON_S, Rig, graph, noop, soon, task
+from tests.crash.small_pages import PLACES
+from tests.engine.harness import WAIT_S, EngineHarness, count_rows, graph, noop, task, wait_until
 
 #: How many tasks a page has here, and how many rows.
 PAGE = 10
@@ -46,143 +46,147 @@ def dense(prefix: str = "t", first: Sequence[str] = (), count: int = DENSE) -> d
     return {label: noop(*labels[:place]) for place, label in enumerate(labels) if place >= len(first)}
 
 
-def test_a_page_has_no_more_edges_than_fit(rig: Rig) -> None:
-    counted = Counted.under(rig)
-    labels = rig.submit(graph(**dense()))
+def test_a_page_has_no_more_edges_than_fit(harness: EngineHarness) -> None:
+    counted = count_rows(harness)
+    labels = harness.submit(graph(**dense()))
     inserted = counted.each(*INSERTED)
     assert sum(inserted) == DENSE + DENSE * (DENSE - 1) // 2
     assert max(inserted) <= ROWS
     assert len(inserted) <= 2 * sum(inserted) / ROWS  # and pages are not much smaller than they have to be
-    rig.settle()
-    assert set(rig.states(labels).values()) == {State.SUCCESSFUL}
+    harness.settle()
+    assert set(harness.states(labels).values()) == {State.SUCCESSFUL}
 
 
-def test_few_tasks_with_many_edges_are_no_small_graph(rig: Rig) -> None:
+def test_few_tasks_with_many_edges_are_no_small_graph(harness: EngineHarness) -> None:
     small, large = dense(count=8), dense(count=PAGE)
-    before = rig.engine.commits
-    rig.submit(graph(**small))  # 8 tasks and 28 edges
-    assert rig.engine.commits - before == 1
-    counted = Counted.under(rig)
-    rig.submit(graph(**large))  # 10 tasks and 45 edges
+    before = harness.engine.commits
+    harness.submit(graph(**small))  # 8 tasks and 28 edges
+    assert harness.engine.commits - before == 1
+    counted = count_rows(harness)
+    harness.submit(graph(**large))  # 10 tasks and 45 edges
     assert max(counted.each(*INSERTED)) <= ROWS
     assert len(counted.each(*INSERTED)) == 2
 
 
-def test_mutexes_and_limits_count_like_edges(rig: Rig) -> None:
-    rig.engine.transact(lambda transaction: [set_limit(transaction, f"l{number}", 9, "ann") for number in range(4)])
-    counted = Counted.under(rig)
+def test_mutexes_and_limits_count_like_edges(harness: EngineHarness) -> None:
+    harness.engine.transact(lambda transaction: [set_limit(transaction, f"l{number}", 9, "ann") for number in range(4)])
+    counted = count_rows(harness)
     said = {
         "mutexes": [{"key": f"k{number}"} for number in range(4)],
         "limits": {f"l{number}": 1 for number in range(4)},
     }
-    rig.submit(graph(**{f"t{number}": task(**said) for number in range(PAGE)}))
+    harness.submit(graph(**{f"t{number}": task(**said) for number in range(PAGE)}))
     assert counted.each(*INSERTED) == [36, 36, 18]  # nine rows for each task, so four tasks in a page
     assert counted.each("insert_tasks") == [4, 4, 2]
 
 
-def test_a_task_that_weighs_more_than_a_page_has_several(rig: Rig) -> None:
-    counted = Counted.under(rig)
-    labels = rig.submit(graph(**wide_nodes(3 * ROWS), last=noop(*wide_nodes(3 * ROWS)), after=noop("last")))
+def test_a_task_that_weighs_more_than_a_page_has_several(harness: EngineHarness) -> None:
+    counted = count_rows(harness)
+    labels = harness.submit(graph(**wide_nodes(3 * ROWS), last=noop(*wide_nodes(3 * ROWS)), after=noop("last")))
     assert [(one["insert_tasks"], one["insert_edges"]) for one in counted.written if one["insert_edges"]] == [
         (1, ROWS), (0, ROWS), (0, ROWS), (1, 1),
     ]  # fmt: skip
-    rig.settle()
-    assert set(rig.states(labels).values()) == {State.SUCCESSFUL}
+    harness.settle()
+    assert set(harness.states(labels).values()) == {State.SUCCESSFUL}
 
 
-def test_the_edges_of_a_task_are_there_once_whichever_page_nobody_heard_of(rig: Rig) -> None:
+def test_the_edges_of_a_task_are_stored_once_whichever_page_was_not_acknowledged(harness: EngineHarness) -> None:
     # Two edges lead to all but the first, so a page ends between the two.
     both = [each for number in range(ROWS) for each in (f"n{number}", {"task": f"n{number}", "on": "failure"})]
     del both[1]
     nodes = {f"n{number}": noop() for number in range(ROWS)}
     heavy = {"requires": both, "task": {"payload": {"noop": True}}}
     for number in range(8):
-        rig.store.after = [*[None] * number, StoreUnavailable("the line was cut")]
-        labels = rig.submit(graph(**nodes, last=heavy))
-        rig.store.after.clear()
-        with rig.store.read() as repo:
+        harness.store.after = [*[None] * number, StoreUnavailable("the line was cut")]
+        labels = harness.submit(graph(**nodes, last=heavy))
+        harness.store.after.clear()
+        with harness.store.read() as repo:
             found = repo.edges.into([labels["last"]])
             (task,) = repo.tasks.read([labels["last"]])
         assert (len(found), task.edges.count) == (len(both), len(both))
 
 
-def test_an_extension_has_a_page_for_a_task_that_weighs_more(rig: Rig) -> None:
-    labels = rig.submit(graph(**wide_nodes(3 * ROWS)))
-    counted = Counted.under(rig)
+def test_an_extension_has_a_page_for_a_task_that_weighs_more(harness: EngineHarness) -> None:
+    labels = harness.submit(graph(**wide_nodes(3 * ROWS)))
+    counted = count_rows(harness)
     document = graph(last=noop(*wide_nodes(3 * ROWS)))
-    assert rig.engine.extend(labels.text, document) == Submitted(labels.graph)
+    assert harness.engine.extend(labels.text, document) == Submitted(labels.graph)
     assert counted.each("insert_edges") == [3 * ROWS]
 
 
-def test_an_extension_is_cut_by_its_edges_too(rig: Rig) -> None:
-    labels = rig.submit(graph(a=noop(), b=task("a")))
-    rig.settle()
-    counted = Counted.under(rig)
-    assert rig.engine.extend(labels.text, graph(**dense("x", ["a"]))) == Submitted(labels.graph)
+def test_an_extension_is_cut_by_its_edges_too(harness: EngineHarness) -> None:
+    labels = harness.submit(graph(a=noop(), b=task("a")))
+    harness.settle()
+    counted = count_rows(harness)
+    assert harness.engine.extend(labels.text, graph(**dense("x", ["a"]))) == Submitted(labels.graph)
     assert max(counted.each(*INSERTED)) <= ROWS
     assert max(counted.each("select_edges_into")) <= ROWS  # read, to learn what has ended already
     counted.written.clear()
-    rig.settle()
-    states = rig.states(rig.labels(labels.graph))
+    harness.settle()
+    states = harness.states(harness.labels(labels.graph))
     assert states.pop("b") is State.WAITING
     assert set(states.values()) == {State.SUCCESSFUL}
     assert max(counted.each("mark_tasks_loaded")) < PAGE
 
 
-def test_the_beginning_of_a_large_extension_looks_at_no_task(rig: Rig) -> None:
-    labels = rig.submit(graph(**wide_nodes(3 * PAGE), z=task()))
-    rig.settle()
-    counted = Counted.under(rig)
+def test_the_beginning_of_a_large_extension_looks_at_no_task(harness: EngineHarness) -> None:
+    labels = harness.submit(graph(**wide_nodes(3 * PAGE), z=task()))
+    harness.settle()
+    counted = count_rows(harness)
     more = {f"x{number}": noop(f"n{number}") for number in range(3 * PAGE)}
-    assert rig.engine.extend(labels.text, graph(**more)) == Submitted(labels.graph)
+    assert harness.engine.extend(labels.text, graph(**more)) == Submitted(labels.graph)
     assert max(counted.each("lock_tasks")) <= PAGE
-    rig.settle()
-    states = rig.states(rig.labels(labels.graph))
+    harness.settle()
+    states = harness.states(harness.labels(labels.graph))
     assert states.pop("z") is State.WAITING
     assert set(states.values()) == {State.SUCCESSFUL}
 
 
-def test_what_is_dropped_is_cut_by_its_edges_too(rig: Rig) -> None:
+def test_what_is_dropped_is_cut_by_its_edges_too(harness: EngineHarness) -> None:
     arm("load.open.before:raise@1")
     with pytest.raises(Failed):
-        rig.engine.submit(graph(**dense()))
-    counted = Counted.under(rig)
-    rig.clock.later(LOAD_MAX_MS + 1)
-    rig.settle()
+        harness.engine.submit(graph(**dense()))
+    counted = count_rows(harness)
+    harness.clock.advance(LOAD_MAX_MS + 1)
+    harness.settle()
     assert sum(counted.each("delete_tasks")) == DENSE
     assert sum(counted.each("delete_edges_into")) == DENSE * (DENSE - 1) // 2
     assert max(counted.each("delete_edges_into", "delete_edges_out_of")) <= ROWS
 
 
-def test_an_extension_is_dropped_by_its_edges_too(rig: Rig) -> None:
-    labels = rig.submit(graph(a=task()))
+def test_an_extension_is_dropped_by_its_edges_too(harness: EngineHarness) -> None:
+    labels = harness.submit(graph(a=task()))
     arm("load.open.before:raise@1")
     with pytest.raises(Failed):
-        rig.engine.extend(labels.text, graph(**dense("x", ["a"])))
-    counted = Counted.under(rig)
-    rig.clock.later(LOAD_MAX_MS + 1)
-    rig.settle()
-    assert list(rig.labels(labels.graph)) == ["a"]
+        harness.engine.extend(labels.text, graph(**dense("x", ["a"])))
+    counted = count_rows(harness)
+    harness.clock.advance(LOAD_MAX_MS + 1)
+    harness.settle()
+    assert list(harness.labels(labels.graph)) == ["a"]
     assert sum(counted.each("delete_tasks")) == DENSE
     assert max(counted.each("delete_edges_into")) <= ROWS
 
 
-def test_heavy_graphs_do_not_share_a_transaction(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heavy_graphs_do_not_share_a_transaction(harness: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "TOUCHED_MAX", 2 * PAGE)
     light, heavy = task(), task(mutexes=[{"key": f"k{number}"} for number in range(16)])
     for document, commits in ((graph(a=light, b=light), 1), (graph(a=heavy, b=heavy), 2)):
-        before = rig.engine.commits
+        before = harness.engine.commits
         with ThreadPoolExecutor(3) as people:
-            with rig.held_up():
-                asked = [people.submit(rig.engine.submit, document) for _ in range(3)]
-                soon(lambda: rig.engine.writer_thread.waiting == 3)
-            assert all(isinstance(one.result(SOON_S), Submitted) for one in asked)
-        assert rig.engine.commits - before == 1 + commits
-    rig.settle()
+            with harness.writer_blocked():
+                asked = [people.submit(harness.engine.submit, document) for _ in range(3)]
+                wait_until(lambda: harness.engine.writer_thread.waiting == 3)
+            assert all(isinstance(one.result(WAIT_S), Submitted) for one in asked)
+        assert harness.engine.commits - before == 1 + commits
+    harness.settle()
 
 
 def wide_nodes(count: int) -> dict[str, object]:
     return {f"n{number}": noop() for number in range(count)}
+
+
+def weight_of(tasks: Sequence[Task]) -> int:
+    return weight(len(tasks), sum(len(one.requires) for one in tasks))
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=40), st.integers(1, 12))

@@ -1,4 +1,4 @@
-"""Time and chance."""
+"""Clocks and random numbers."""
 
 import pytest
 
@@ -6,26 +6,27 @@ from taskyard.core.ids import CHANCE_BITS
 from taskyard.core.states import Millis
 from taskyard.engine.clock import LEAD_MAX_MS, SystemClock
 from taskyard.engine.submit import KeyGenerator
-from tests.engine.rig import START, FakeClock
+from tests.engine.harness import FakeClock
+from tests.lifecycle.harness import START
 
 
 class Machine:
-    """A machine whose wall clock is ahead of the true time, and which counts it as it is told to."""
+    """A machine whose system clock is ahead of the true time, and runs at a given speed."""
 
     def __init__(self, ahead_ms: int = 0) -> None:
         self.true_ms = START
         self.clock = SystemClock(lambda: (self.true_ms + ahead_ms) * 1_000_000, lambda: self.true_ms * 1_000_000)
 
-    def later(self, ms: int) -> None:
+    def advance(self, ms: int) -> None:
         self.true_ms = Millis(self.true_ms + ms)
 
     def follow(self, other_ms: int = 0, taking_ms: int = 0) -> None:
         """Follow a clock that is ahead of the true time; it is read half-way between question and answer."""
 
         def ask() -> Millis:
-            self.later(taking_ms // 2)
+            self.advance(taking_ms // 2)
             answer = Millis(self.true_ms + other_ms)
-            self.later(taking_ms // 2)
+            self.advance(taking_ms // 2)
             return answer
 
         self.clock.follow(ask)
@@ -57,11 +58,11 @@ def test_a_clock_that_follows_another_from_the_start_has_its_time(ahead: int) ->
     machine = Machine(ahead)
     machine.follow(other_ms=5, taking_ms=900)
     assert machine.clock.now() == machine.true_ms + 5
-    machine.later(60_000)
+    machine.advance(60_000)
     assert machine.clock.now() == machine.true_ms + 5
 
 
-def test_a_clock_that_finds_nobody_to_follow_goes_by_the_wall() -> None:
+def test_a_clock_without_a_database_to_follow_uses_the_system_clock() -> None:
     machine = Machine(20_000)
     machine.clock.follow(lambda: None)
     assert machine.clock.now() == machine.true_ms + 20_000
@@ -73,21 +74,21 @@ def test_an_answer_that_took_too_long_is_not_believed() -> None:
     assert machine.clock.now() == machine.true_ms
 
 
-def test_one_who_is_behind_goes_on_from_there_at_once() -> None:
+def test_a_clock_that_is_behind_jumps_ahead_at_once() -> None:
     machine = Machine()
     began = machine.clock.now()
     machine.follow(other_ms=3_600_000)
     assert machine.clock.now() == began + 3_600_000
 
 
-def test_one_who_is_ahead_goes_slower_until_the_other_has_caught_up_and_never_back() -> None:
+def test_a_clock_that_is_ahead_goes_slower_until_the_other_has_caught_up_and_never_back() -> None:
     machine = Machine()
     began = machine.clock.now()
     moments = [began]
     for _ in range(6):
-        machine.later(2_500)
+        machine.advance(2_500)
         moments.append(machine.clock.now())
-        machine.later(2_500)
+        machine.advance(2_500)
         machine.follow(other_ms=-10_000)
         moments.append(machine.clock.now())
     assert moments == sorted(moments)
@@ -96,7 +97,7 @@ def test_one_who_is_ahead_goes_slower_until_the_other_has_caught_up_and_never_ba
     assert gained == [2_500, 2_500, 2_500, 2_500, 5_000, 5_000]
 
 
-def test_words_differ_and_chance_fits_a_key() -> None:
+def test_random_words_differ_and_random_numbers_fit_a_key() -> None:
     clock = SystemClock()
     assert len({clock.word() for _ in range(1_000)}) == 1_000
     assert all(0 <= clock.chance() < 1 << CHANCE_BITS for _ in range(1_000))

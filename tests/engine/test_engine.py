@@ -20,10 +20,10 @@ from taskyard.lifecycle.commands import BulkOutcome, Cancel, Code, Goodbye, Hell
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
 from taskyard.store.repo.admission import PoolRow
-from tests.engine.rig import graph, noop, report, soon, task, wide
-from tests.lifecycle.in_short import in_short
+from tests.engine.harness import graph, noop, report, task, wait_until, wide
+from tests.lifecycle.harness import without_counts
 
-#: Submits a graph of as many tasks as it is told, under a key.
+#: Submits a graph with a number of tasks, under a key.
 SUBMITTER = """
 import sys
 from taskyard.engine.engine import Engine
@@ -31,12 +31,13 @@ document = {"tasks": {f"t{n}": {"task": {"payload": {"command": ["true"]}}} for 
 with Engine.open(sys.argv[1]) as engine:
     print(engine.submit(document, key="mine"), flush=True)
 """
-#: Submits a graph of as many tasks as it is told, and gives their pool a capacity when all of them wait for a bot.
+#: Submits a graph with a number of tasks, and sets the capacity of their pool when all of them wait for a bot.
 LIMITER = """
 import sys
 from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary
 from taskyard.lifecycle.admission.pools import set_pool
+from taskyard.store.repo.admission import PoolRow
 node = {"task": {"payload": {"command": ["true"]}, "dimensions": {"pool": "default"}}}
 document = {"tasks": {f"t{n}": node for n in range(int(sys.argv[2]))}}
 with Engine.open(sys.argv[1]) as engine:
@@ -44,7 +45,8 @@ with Engine.open(sys.argv[1]) as engine:
     while engine.graph(f"{made.graph:016x}").behind:
         engine.clock.pause(5)
     engine.background.stop()
-    print(engine.transact(lambda passage: set_pool(passage, "default", 3, False, "ann"), Boundary.OTHER), flush=True)
+    pool = PoolRow("default", 3, False)
+    print(engine.transact(lambda transaction: set_pool(transaction, pool, "ann"), Boundary.OTHER), flush=True)
 """
 
 
@@ -65,10 +67,10 @@ def test_an_engine_runs_by_itself(database_url: str) -> None:
             answers.append(engine.poll(Poll("b1", "s1", f"p{len(answers)}", want=1)))
             return bool(isinstance(answers[-1], PollOutcome) and answers[-1].leases)
 
-        soon(came)
+        wait_until(came)
         assert isinstance(answers[-1], PollOutcome)
         engine.poll(Poll("b1", "s1", reports=(report(answers[-1].leases[0]),)))
-        soon(lambda: state_of(engine, made.graph) is GraphState.FINISHED)
+        wait_until(lambda: state_of(engine, made.graph) is GraphState.FINISHED)
         engine.goodbye(Goodbye("b1", "s1"))
     assert set(threading.enumerate()) <= threads
     with pytest.raises(Unavailable):
@@ -103,7 +105,7 @@ def test_engines_share_a_server(postgres_url: str) -> None:
             polls.append(other.poll(Poll("b1", "s1", f"p{len(polls)}", want=1)))
             return bool(isinstance(polls[-1], PollOutcome) and polls[-1].leases)
 
-        soon(came)
+        wait_until(came)
         assert isinstance(polls[-1], PollOutcome)
         one.poll(Poll("b1", "s1", reports=(report(polls[-1].leases[0]),)))
         assert state_of(other, made.graph) is GraphState.FINISHED
@@ -121,7 +123,7 @@ def test_a_server_awaits_the_engine(database_url: str) -> None:
         leases = [lease for one in polled if isinstance(one, PollOutcome) for lease in one.leases]
         assert len(leases) == 21
         await face.poll(Poll("b1", "s1", reports=tuple(report(lease, Signal.FAIL) for lease in leases)))
-        assert in_short(await face.rerun(Rerun(graph=made.graph))) == BulkOutcome(made.graph, 21)
+        assert without_counts(await face.rerun(Rerun(graph=made.graph))) == BulkOutcome(made.graph, 21)
         assert await face.cancel(Cancel(graph=made.graph)) == BulkOutcome(made.graph, 21)
         await face.goodbye(Goodbye("b1", "s1"))
         refused = await face.poll(Poll("nobody", "s1", want=1))
@@ -149,7 +151,7 @@ def methods(kind: type) -> dict[str, inspect.Signature]:
     }
 
 
-def test_whatever_is_awaited_is_what_the_engine_says(sqlite_url: str) -> None:
+def test_the_async_engine_gives_the_answers_of_the_engine(sqlite_url: str) -> None:
     async def serve(engine: Engine) -> None:
         face = AsyncEngine(engine)
         made = await face.submit(graph(a=task()))
@@ -163,16 +165,17 @@ def test_whatever_is_awaited_is_what_the_engine_says(sqlite_url: str) -> None:
         asyncio.run(serve(engine))
 
 
-def test_a_pool_whose_capacity_was_given_by_one_that_died_counts_everybody(tmp_path: Path) -> None:
+def test_a_pool_whose_capacity_was_set_by_a_server_that_died_counts_every_task(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'yard.db'}"
     run = [sys.executable, "-c", LIMITER, url, str(ENTRIES_MAX + 5)]
     dying = os.environ | {VARIABLE: "other.after:exit@1"}
     killed = subprocess.run(run, env=dying, capture_output=True, text=True, check=False, timeout=60)
     assert (killed.returncode, killed.stdout) == (-9, ""), killed.stderr
-    with Engine.open(url) as engine:
-        with engine.store.read() as repo:
-            pools, left = repo.admission.pools(), repo.admission.tasks_without_admission("default", [State.WAITING], 9)
-        assert (pools, len(left)) == ([PoolRow("default", 3, from_bots=False)], 5)
+    engine = Engine.open(url)
+    with engine.store.read() as repo:  # before its first pass
+        pools, left = repo.admission.pools(), repo.admission.tasks_without_admission("default", [State.WAITING], 9)
+    assert (pools, len(left)) == ([PoolRow("default", 3, from_bots=False)], 5)
+    with engine:
 
         def counted() -> bool:
             with engine.store.read() as repo:
@@ -180,7 +183,7 @@ def test_a_pool_whose_capacity_was_given_by_one_that_died_counts_everybody(tmp_p
                     repo.admission.tasks_without_admission("default", [State.WAITING], 9) or repo.admission.dirty(0, 1)
                 )
 
-        soon(counted)
+        wait_until(counted)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def disarmed() -> Iterator[None]:
     arm(None)
 
 
-def test_nothing_fails_unless_it_is_told_to() -> None:
+def test_nothing_fails_unless_a_failpoint_is_armed() -> None:
     for boundary in Boundary:
         point(boundary, Side.BEFORE)
 
@@ -37,7 +37,7 @@ def test_a_point_can_stop_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "batch", "batch.before", "nothing.before:exit", "batch.before:explode@1"])
-def test_a_wish_that_means_nothing_is_refused(text: str) -> None:
+def test_an_invalid_failpoint_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         failpoints.ArmedFailpoint(text)
 

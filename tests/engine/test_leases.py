@@ -10,37 +10,37 @@ from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Poll, Renewal, Renewed
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.store.connection import open_store
-from tests.engine.rig import Rig, graph, task
+from tests.engine.harness import EngineHarness, graph, task
 
 
 @pytest.fixture(params=[LEASE_MIN_MS, LEASE_MAX_MS])
-def rig(database_url: str, request: pytest.FixtureRequest) -> Iterator[Rig]:
-    with Rig(database_url, lease_ms=request.param) as one:
+def harness(database_url: str, request: pytest.FixtureRequest) -> Iterator[EngineHarness]:
+    with EngineHarness(database_url, lease_ms=request.param) as one:
         yield one
 
 
-def test_a_lease_lasts_as_the_engine_is_told(rig: Rig) -> None:
-    labels = rig.submit(graph(a=task()))
-    rig.hello()
-    (lease,) = rig.claim()
-    assert lease.until_ms - rig.clock.now() == rig.engine.lease_ms
-    rig.clock.later(1_000)
+def test_a_lease_lasts_as_the_engine_is_configured(harness: EngineHarness) -> None:
+    labels = harness.submit(graph(a=task()))
+    harness.hello()
+    (lease,) = harness.claim()
+    assert lease.until_ms - harness.clock.now() == harness.engine.lease_ms
+    harness.clock.advance(1_000)
     renewal = Renewal(lease.task, lease.attempt, lease.fence)
-    answer = rig.engine.poll(Poll("b1", "s1", renewals=(renewal,)))
+    answer = harness.engine.poll(Poll("b1", "s1", renewals=(renewal,)))
     assert isinstance(answer, PollOutcome)
     (renewed,) = answer.renewals
     assert isinstance(renewed, Renewed)
-    assert (renewed.until_ms or 0) - rig.clock.now() == rig.engine.lease_ms
-    assert rig.engine.doctor() == []
-    rig.clock.later(rig.engine.lease_ms + GUARD_MS - 1)
-    rig.settle()
-    assert rig.states(labels) == {"a": State.RUNNING}
+    assert (renewed.until_ms or 0) - harness.clock.now() == harness.engine.lease_ms
+    assert harness.engine.doctor() == []
+    harness.clock.advance(harness.engine.lease_ms + GUARD_MS - 1)
+    harness.settle()
+    assert harness.states(labels) == {"a": State.RUNNING}
     # It was an outage, too, so that it lasts one more lease from now on.
-    rig.clock.later(rig.engine.lease_ms)
-    rig.settle()
-    rig.clock.later(rig.engine.lease_ms + GUARD_MS)
-    rig.settle()
-    assert rig.engine.doctor() == []
+    harness.clock.advance(harness.engine.lease_ms)
+    harness.settle()
+    harness.clock.advance(harness.engine.lease_ms + GUARD_MS)
+    harness.settle()
+    assert harness.engine.doctor() == []
 
 
 @pytest.mark.parametrize("lease_ms", [LEASE_MIN_MS - 1, LEASE_MAX_MS + 1])

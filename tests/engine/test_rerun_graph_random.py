@@ -1,4 +1,4 @@
-"""Any graph, run with any failures and run again from anywhere: what must run does, what is taken over never does."""
+"""Random graphs with random failures and reruns: the right tasks run again, and reused ones never do."""
 
 from collections.abc import Mapping
 
@@ -12,8 +12,9 @@ from taskyard.engine import submit as engine_submit
 from taskyard.lifecycle import selection, submit
 from taskyard.lifecycle.submit import Submitted
 from tests.effort import tries
-from tests.engine.rig import Labels, Rig, graph, task
+from tests.engine.harness import EngineHarness, graph, task
 from tests.engine.test_rerun_graph import run
+from tests.lifecycle.harness import Labels
 
 #: What a task says of each prerequisite.
 Requires = dict[str, dict[str, str]]
@@ -40,7 +41,7 @@ def shapes(draw: st.DrawFn) -> tuple[Mapping[str, Requires], dict[str, object]]:
 
 
 def wanted(label: str, edges: Mapping[str, Requires], states: Mapping[str, State], start: set[str]) -> bool:
-    """Whether a task has to run again: the rule in one line, as slow as it is."""
+    """Whether a task has to run again: the rule in one slow line."""
     bad = label in start or states[label] not in KEPT
     return bad or any(wanted(one, edges, states, start) for one in edges[label])
 
@@ -49,32 +50,32 @@ def wanted(label: str, edges: Mapping[str, Requires], states: Mapping[str, State
 @settings(max_examples=tries(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=st.data())
 def test_what_must_run_again_does_and_nothing_else(
-    file_rig: Rig, monkeypatch: pytest.MonkeyPatch, page: int | None, drawn: st.DataObject
+    sqlite_harness: EngineHarness, monkeypatch: pytest.MonkeyPatch, page: int | None, drawn: st.DataObject
 ) -> None:
     if page is not None:
         for module in (submit, bulk_load, rerun_graph, engine_submit, selection):
             monkeypatch.setattr(module, "PAGE_MAX", page)
     edges, document = drawn.draw(shapes())
     some = st.sets(st.sampled_from(sorted(edges)))
-    old = file_rig.submit(document)
-    run(file_rig, old, frozenset(drawn.draw(some)))
-    states, start = file_rig.states(old), drawn.draw(st.sets(st.sampled_from(sorted(edges)), min_size=1))
-    made = file_rig.engine.renew(old.text, tuple(start))
+    old = sqlite_harness.submit(document)
+    run(sqlite_harness, old, frozenset(drawn.draw(some)))
+    states, start = sqlite_harness.states(old), drawn.draw(st.sets(st.sampled_from(sorted(edges)), min_size=1))
+    made = sqlite_harness.engine.renew(old.text, tuple(start))
     assert isinstance(made, Submitted), made
-    new = file_rig.labels(made.graph)
+    new = sqlite_harness.labels(made.graph)
     again = {label for label in edges if wanted(label, edges, states, start)}
-    with file_rig.store.read() as repo:
+    with sqlite_harness.store.read() as repo:
         taken = repo.reuse.sources(new.values())
     done = {label for label, state in states.items() if state is State.SUCCESSFUL}
     assert {label for label, id in new.items() if id in taken} == done - again
-    run(file_rig, new)
-    assert_as_if_run_anew(file_rig, new, document, done - again)
+    run(sqlite_harness, new)
+    assert_as_if_run_anew(sqlite_harness, new, document, done - again)
 
 
-def assert_as_if_run_anew(rig: Rig, new: Labels, document: object, taken: set[str]) -> None:
-    """When all goes well, a graph that took something over ends as one that took over nothing."""
-    fresh = rig.submit(document)
-    run(rig, fresh)
-    assert rig.states(new) == rig.states(fresh)
-    assert rig.graph(new.graph).state is rig.graph(fresh.graph).state is GraphState.FINISHED
-    assert all(not rig.tasks(new)[label].life.attempt for label in taken)
+def assert_as_if_run_anew(harness: EngineHarness, new: Labels, document: object, taken: set[str]) -> None:
+    """If every task succeeds, a graph that reused results ends like one that reused none."""
+    fresh = harness.submit(document)
+    run(harness, fresh)
+    assert harness.states(new) == harness.states(fresh)
+    assert harness.graph(new.graph).state is harness.graph(fresh.graph).state is GraphState.FINISHED
+    assert all(not harness.tasks(new)[label].life.attempt for label in taken)

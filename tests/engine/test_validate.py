@@ -1,6 +1,6 @@
 """Commands are validated before they are queued: every fault is listed with its path, and nothing is stored.
 
-Both databases are asked, since each has its own things that it cannot keep.
+Both databases are tested, because each has values that it cannot store.
 """
 
 import asyncio
@@ -60,7 +60,8 @@ from taskyard.wire.bot_protocol import (
     TaskKey,
 )
 from tests.effort import tries
-from tests.engine.rig import SOON_S, Labels, Rig, graph, raw, report, task, wide
+from tests.engine.harness import WAIT_S, EngineHarness, graph, raw, report, task, wide
+from tests.lifecycle.harness import Labels
 
 NUL, LONE, BREAK = "a\0b", "a\ud800b", "a\nb"
 BEYOND = NUMBER_MAX + 1
@@ -77,24 +78,24 @@ NO_TEXTS = ["", NUL, LONE, 7, b"a", ["a"]]
 NO_RESULTS: list[Any] = [None, "", "{}", 7, b"a", ["a"]]
 
 
-class Yard(NamedTuple):
+class LeasedTask(NamedTuple):
     """An engine with a graph in it, one task of which a bot has."""
 
-    rig: Rig
+    harness: EngineHarness
     labels: Labels
     lease: Lease
 
 
-Ask = Callable[[Yard], object]
+Ask = Callable[[LeasedTask], object]
 Case = tuple[str, Ask, tuple[str, ...]]
 
 
 @pytest.fixture
-def yard(rig: Rig) -> Yard:
-    rig.hello()
-    labels = rig.submit(graph(a=task(), b=task("a")))
-    (lease,) = rig.claim()
-    return Yard(rig, labels, lease)
+def leased_task(harness: EngineHarness) -> LeasedTask:
+    harness.hello()
+    labels = harness.submit(graph(a=task(), b=task("a")))
+    (lease,) = harness.claim()
+    return LeasedTask(harness, labels, lease)
 
 
 def said(lease: Lease, **changed: object) -> Report:
@@ -103,24 +104,26 @@ def said(lease: Lease, **changed: object) -> Report:
 
 
 def reporting(**changed: object) -> Ask:
-    return lambda yard: yard.rig.engine.poll(polled(reports=(said(yard.lease, **changed),)))
+    return lambda leased_task: leased_task.harness.engine.poll(polled(reports=(said(leased_task.lease, **changed),)))
 
 
 def renewing(**changed: object) -> Ask:
-    return lambda yard: yard.rig.engine.poll(polled(renewals=(Renewal(**leased(yard, changed)),)))
+    return lambda leased_task: leased_task.harness.engine.poll(
+        polled(renewals=(Renewal(**leased(leased_task, changed)),))
+    )
 
 
 def printing(**changed: object) -> Ask:
     said = {"start": 0, "body": b"", **changed}
-    return lambda yard: yard.rig.engine.poll(polled(outputs=(Output(**leased(yard, said)),)))
+    return lambda leased_task: leased_task.harness.engine.poll(polled(outputs=(Output(**leased(leased_task, said)),)))
 
 
 def publishing(**changed: object) -> Ask:
-    return lambda yard: yard.rig.engine.publish(Publish(**leased(yard, changed)))
+    return lambda leased_task: leased_task.harness.engine.publish(Publish(**leased(leased_task, changed)))
 
 
-def leased(yard: Yard, changed: Mapping[str, Any]) -> dict[str, Any]:
-    lease = {"task": yard.lease.task, "attempt": yard.lease.attempt, "fence": yard.lease.fence}
+def leased(leased_task: LeasedTask, changed: Mapping[str, Any]) -> dict[str, Any]:
+    lease = {"task": leased_task.lease.task, "attempt": leased_task.lease.attempt, "fence": leased_task.lease.fence}
     return {**lease, **changed}
 
 
@@ -129,41 +132,47 @@ def polled(**changed: object) -> Poll:
 
 
 def polling(**changed: object) -> Ask:
-    return lambda yard: yard.rig.engine.poll(polled(**changed))
+    return lambda leased_task: leased_task.harness.engine.poll(polled(**changed))
 
 
 def greeting(**changed: object) -> Ask:
     fields: dict[str, Any] = {"bot": "b1", "session": "s2", "dimensions": DIMENSIONS, **changed}
-    return lambda yard: yard.rig.engine.hello(Hello(**fields))
+    return lambda leased_task: leased_task.harness.engine.hello(Hello(**fields))
 
 
 def leaving(**changed: object) -> Ask:
     fields: dict[str, Any] = {"bot": "b1", "session": "s1", **changed}
-    return lambda yard: yard.rig.engine.goodbye(Goodbye(**fields))
+    return lambda leased_task: leased_task.harness.engine.goodbye(Goodbye(**fields))
 
 
 def canceling(**changed: Any) -> Ask:
-    return lambda yard: yard.rig.engine.cancel(Cancel(**{"graph": yard.labels.graph, **changed}))
+    return lambda leased_task: leased_task.harness.engine.cancel(
+        Cancel(**{"graph": leased_task.labels.graph, **changed})
+    )
 
 
 def rerunning(**changed: Any) -> Ask:
-    return lambda yard: yard.rig.engine.rerun(Rerun(**{"graph": yard.labels.graph, **changed}))
+    return lambda leased_task: leased_task.harness.engine.rerun(Rerun(**{"graph": leased_task.labels.graph, **changed}))
 
 
 def deciding(**changed: Any) -> Ask:
-    return lambda yard: yard.rig.engine.approve(Approve(**{"task": yard.lease.task, "approved": True, **changed}))
+    return lambda leased_task: leased_task.harness.engine.approve(
+        Approve(**{"task": leased_task.lease.task, "approved": True, **changed})
+    )
 
 
 def submitting(**changed: Any) -> Ask:
-    return lambda yard: yard.rig.engine.submit(graph(z=task()), **changed)
+    return lambda leased_task: leased_task.harness.engine.submit(graph(z=task()), **changed)
 
 
 def extending(**changed: Any) -> Ask:
-    return lambda yard: yard.rig.engine.extend(document=graph(z=task()), **{"graph_id": yard.labels.text, **changed})
+    return lambda leased_task: leased_task.harness.engine.extend(
+        document=graph(z=task()), **{"graph_id": leased_task.labels.text, **changed}
+    )
 
 
-def asking(command: Callable[[Rig], Callable[[Any], object]], value: object) -> Ask:
-    return lambda yard: command(yard.rig)(value)
+def asking(command: Callable[[EngineHarness], Callable[[Any], object]], value: object) -> Ask:
+    return lambda leased_task: command(leased_task.harness)(value)
 
 
 def fields_of(asks: Callable[..., Ask], prefix: str, bad: dict[str, list[Any]]) -> Iterator[Case]:
@@ -225,9 +234,9 @@ def single_faults() -> Iterator[Case]:
 def odd_shapes() -> Iterator[Case]:
     """What is wrong with more than one field, or with a whole part."""
     many = (Renewal(1, 1, 1),) * (POLL_ITEMS_MAX + 1)
-    yield "a cancel of nothing", lambda yard: yard.rig.engine.cancel(Cancel()), ("task",)
+    yield "a cancel of nothing", lambda leased_task: leased_task.harness.engine.cancel(Cancel()), ("task",)
     yield "a bot by the server's own name", greeting(bot="server"), ("dimensions.id", "bot")
-    yield "a rerun of nothing", lambda yard: yard.rig.engine.rerun(Rerun(key="k")), ("task",)
+    yield "a rerun of nothing", lambda leased_task: leased_task.harness.engine.rerun(Rerun(key="k")), ("task",)
     yield "reports as a list", polling(reports=[]), ("reports",)
     yield "a renewal that is none", polling(renewals=(None,)), ("renewals[0]",)
     yield "a renewal among reports", polling(reports=(Renewal(1, 1, 1),)), ("reports[0]",)
@@ -243,11 +252,11 @@ def odd_shapes() -> Iterator[Case]:
     for name in ("poll", "hello", "goodbye", "cancel", "rerun"):
         other = Goodbye("b1", "s1") if name != "goodbye" else Cancel(1)
         for value in (None, "a", other):
-            ask = asking(lambda rig, name=name: getattr(rig.engine, name), value)  # type: ignore[misc]
+            ask = asking(lambda harness, name=name: getattr(harness.engine, name), value)  # type: ignore[misc]
             yield f"no {name}: {type(value).__name__}", ask, ("",)
     for text in (None, 7, "", NUL, LONE, "f" * 16):
-        yield f"the story of {text!r}", asking(lambda rig: rig.engine.story, text), ("task_id",)
-    yield "a repair by nobody", lambda yard: yard.rig.engine.repair([], NUL), ("actor",)
+        yield f"the story of {text!r}", asking(lambda harness: harness.engine.story, text), ("task_id",)
+    yield "a repair by nobody", lambda leased_task: leased_task.harness.engine.repair([], NUL), ("actor",)
 
 
 def odd_dimensions() -> Iterator[Case]:
@@ -272,6 +281,8 @@ def odd_dimensions() -> Iterator[Case]:
         "a NUL": ((("id", ("b1",)), ("pool", (NUL,))), "dimensions.pool[0]"),
         "a lone surrogate": ((("id", ("b1",)), ("pool", (LONE,))), "dimensions.pool[0]"),
         "alternatives": ((("id", ("b1",)), ("pool", ("a|b",))), "dimensions.pool[0]"),
+        "a comparison": ((("gb", (">=16",)), *DIMENSIONS), "dimensions.gb[0]"),
+        "an operator": ((("gb", ("<big",)), *DIMENSIONS), "dimensions.gb[0]"),
         "a key with a blank": ((("a b", ("c",)), *DIMENSIONS), 'dimensions["a b"]'),
         "too long a value": (
             (("id", ("b1",)), ("pool", ("x" * (DIMENSION_VALUE_MAX + 1),))),
@@ -294,15 +305,17 @@ def paths_of(answer: object) -> tuple[str, ...]:
 CASES = [*single_faults(), *odd_shapes(), *odd_dimensions()]
 
 
-def test_every_fault_is_listed_with_its_path_and_nothing_is_stored(yard: Yard) -> None:
-    before = yard.rig.engine.commits
-    told = {name: paths_of(ask(yard)) for name, ask, _ in CASES}
-    assert told == {name: paths for name, _, paths in CASES}
-    assert yard.rig.engine.commits == before  # there was not even a transaction
+def test_every_fault_is_listed_with_its_path_and_nothing_is_stored(leased_task: LeasedTask) -> None:
+    before = leased_task.harness.engine.commits
+    shown = {name: paths_of(ask(leased_task)) for name, ask, _ in CASES}
+    assert shown == {name: paths for name, _, paths in CASES}
+    assert leased_task.harness.engine.commits == before  # there was not even a transaction
 
 
-def test_a_fault_says_what_its_field_takes(yard: Yard) -> None:
-    answer = yard.rig.engine.poll(polled(bot=NUL, want=-1, reports=(said(yard.lease, signal=Signal.CANCEL),)))
+def test_a_fault_says_what_its_field_takes(leased_task: LeasedTask) -> None:
+    answer = leased_task.harness.engine.poll(
+        polled(bot=NUL, want=-1, reports=(said(leased_task.lease, signal=Signal.CANCEL),))
+    )
     assert isinstance(answer, Refusal)
     assert answer.text == "the poll has 3 faults"
     assert [f"{fault.path} {fault.message}" for fault in answer.faults] == [
@@ -312,23 +325,23 @@ def test_a_fault_says_what_its_field_takes(yard: Yard) -> None:
     ]
 
 
-def test_a_bad_command_is_refused_at_once_and_its_neighbours_share_their_transaction(yard: Yard) -> None:
-    rig = yard.rig
-    before = rig.engine.commits
-    with rig.held_up(), ThreadPoolExecutor(1) as other:
-        good = rig.engine.ask(Poll, rig.wish(0, reports=(report(yard.lease),)))
+def test_a_bad_command_is_refused_at_once_and_its_neighbours_share_their_transaction(leased_task: LeasedTask) -> None:
+    harness = leased_task.harness
+    before = harness.engine.commits
+    with harness.writer_blocked(), ThreadPoolExecutor(1) as other:
+        good = harness.engine.ask(Poll, harness.poll_command(0, reports=(report(leased_task.lease),)))
         # They are answered while the writer is busy with something else.
-        bad = [other.submit(ask, yard).result(SOON_S) for _, ask, _ in CASES[::40]]
-        late = rig.engine.ask(Poll, rig.wish(1))
-    assert good.result(SOON_S).reports == (Done(yard.lease.task, State.SUCCESSFUL),)
-    assert [lease.task for lease in late.result(SOON_S).leases] == [yard.labels["b"]]
+        bad = [other.submit(ask, leased_task).result(WAIT_S) for _, ask, _ in CASES[::40]]
+        late = harness.engine.ask(Poll, harness.poll_command(1))
+    assert good.result(WAIT_S).reports == (Done(leased_task.lease.task, State.SUCCESSFUL),)
+    assert [lease.task for lease in late.result(WAIT_S).leases] == [leased_task.labels["b"]]
     assert all(isinstance(answer, Refusal) for answer in bad)
-    assert rig.engine.commits - before == 2  # the one that held them up, and theirs
+    assert harness.engine.commits - before == 2  # the one that held them up, and theirs
 
 
-def test_the_async_engine_lists_the_same_faults(yard: Yard) -> None:
+def test_the_async_engine_lists_the_same_faults(leased_task: LeasedTask) -> None:
     async def ask() -> list[object]:
-        face = AsyncEngine(yard.rig.engine)
+        face = AsyncEngine(leased_task.harness.engine)
         return [
             await face.poll(polled(want=-1)),
             await face.hello(Hello("", "s1", DIMENSIONS)),
@@ -345,8 +358,8 @@ def test_the_async_engine_lists_the_same_faults(yard: Yard) -> None:
     assert paths == [["want"], ["bot"], ["session"], ["task"], ["task"], ["key"], ["graph_id"], ["task_id"]]
 
 
-def test_unusual_but_valid_commands_are_accepted(yard: Yard) -> None:
-    engine, lease = yard.rig.engine, yard.lease
+def test_unusual_but_valid_commands_are_accepted(leased_task: LeasedTask) -> None:
+    engine, lease = leased_task.harness.engine, leased_task.lease
     unusual = "Größe 7, 東京"
     dimensions = canonical({"id": unusual, "pool": ["a", "b"], "os": [f"v{number}" for number in range(100)]})
     why = "it said:\n\tno disk"
@@ -363,14 +376,14 @@ def test_unusual_but_valid_commands_are_accepted(yard: Yard) -> None:
     assert engine.goodbye(Goodbye(unusual, unusual)) is None
 
 
-def test_a_poll_without_an_id_runs_once_when_the_reply_to_its_commit_is_lost(rig: Rig) -> None:
-    rig.hello()
-    labels = rig.submit(wide(2))
-    rig.store.after = [StoreUnavailable("the line was cut")]
-    answer = rig.engine.poll(Poll("b1", "s1", want=1))
+def test_a_poll_without_an_id_runs_once_when_the_reply_to_its_commit_is_lost(harness: EngineHarness) -> None:
+    harness.hello()
+    labels = harness.submit(wide(2))
+    harness.store.after = [StoreUnavailable("the line was cut")]
+    answer = harness.engine.poll(Poll("b1", "s1", want=1))
     assert isinstance(answer, PollOutcome)
     assert [lease.attempt for lease in answer.leases] == [1]
-    assert sorted(rig.states(labels).values()) == [State.RUNNING, State.WAITING]
+    assert sorted(harness.states(labels).values()) == [State.RUNNING, State.WAITING]
 
 
 # Anything at all.
@@ -449,16 +462,16 @@ ANSWERS = (Refusal, PollOutcome, Done, BulkOutcome, Submitted, TaskHistory, type
 
 
 @pytest.fixture
-def asked(rig: Rig) -> Rig:
+def asked(harness: EngineHarness) -> EngineHarness:
     """An engine that many examples share: each of them may leave something there, and none may break it."""
-    rig.hello()
-    rig.submit(graph(a=task(), b=task("a")))
-    return rig
+    harness.hello()
+    harness.submit(graph(a=task(), b=task("a")))
+    return harness
 
 
 @settings(max_examples=tries(100), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(choices=st.data(), name=st.sampled_from(sorted(COMMANDS)))
-def test_any_command_is_answered(asked: Rig, choices: st.DataObject, name: str) -> None:
+def test_any_command_is_answered(asked: EngineHarness, choices: st.DataObject, name: str) -> None:
     assert isinstance(getattr(asked.engine, name)(choices.draw(COMMANDS[name])), ANSWERS)
 
 
@@ -466,7 +479,7 @@ def test_any_command_is_answered(asked: Rig, choices: st.DataObject, name: str) 
 @given(document=some(st.just(graph(z=task()))), graph_id=some(st.none()), key=some(NAMES), actor=some(NAMES))
 @example(document={"tasks": {"a": {"task": {"payload": {"command": [LONE]}}}}}, graph_id=None, key="k", actor="ann")
 def test_any_arguments_beside_any_document_are_answered(
-    asked: Rig, document: object, graph_id: Any, key: Any, actor: Any
+    asked: EngineHarness, document: object, graph_id: Any, key: Any, actor: Any
 ) -> None:
     engine = asked.engine
     assert isinstance(engine.submit(document, graph_id=graph_id, key=key, actor=actor), ANSWERS)
@@ -517,9 +530,9 @@ def test_all_faults_of_a_message_that_cannot_be_decoded_are_listed() -> None:
         "outputs[0].start", "outputs[0].body", "begun",
     )  # fmt: skip
     assert isinstance(answer, Refusal)
-    told = {fault.path: fault.message for fault in answer.faults}
-    assert told["reports[0].signal"] == f"must be a Signal: {ENDS_OF_ATTEMPTS}; got Signal.CANCEL"
-    assert told["reports[0].fence"] == f"is missing; it must be an integer from 0 to {NUMBER_MAX}"
+    shown = {fault.path: fault.message for fault in answer.faults}
+    assert shown["reports[0].signal"] == f"must be a Signal: {ENDS_OF_ATTEMPTS}; got Signal.CANCEL"
+    assert shown["reports[0].fence"] == f"is missing; it must be an integer from 0 to {NUMBER_MAX}"
 
 
 def test_every_field_of_every_command_has_a_reader() -> None:

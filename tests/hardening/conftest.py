@@ -1,4 +1,4 @@
-"""A server for each module, and one word for what its store holds."""
+"""A server for each module, and a digest of its store."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,5 +23,5 @@ def server(url: str) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def kept(server: RunningServer, url: str) -> Digest:
-    """What the store holds, once the server has come to rest."""
+    """Returns a digest of the store, once the server is idle."""
     return lambda: settled(server.engine, url)

@@ -1,7 +1,7 @@
-"""Documents that have hurt other systems. Each is refused with a problem and no effect, or accepted exactly.
+"""Documents that have broken other systems. Each is refused with a problem and no effect, or accepted exactly.
 
-What is refused stands by what is wrong with it. A place for a text is a task's environment, which takes any text, and
-a label, which takes a name that people can read and type.
+Refused documents are keyed by their fault. A text is put into the environment of a task, which accepts any text, or
+into a label, which accepts only names that people can read and type.
 """
 
 import json
@@ -88,7 +88,7 @@ NUMBERS: dict[str, str] = {
 YAML_TEXTS: dict[str, bytes] = {
     "an object of Python": yaml("x: !!python/object/apply:os.system ['true']"),
     "a name of Python": yaml("x: !!python/name:os.system"),
-    "a tag of somebody": yaml("x: !thing 1"),
+    "an unknown tag": yaml("x: !thing 1"),
     "a tag of a set": yaml("x: !!set {a, b}"),
     "a tag of bytes": yaml("x: !!binary aGk="),
     "a tag of a time": yaml("x: !!timestamp 2024-01-01"),
@@ -148,7 +148,7 @@ TEXTS: dict[str, str] = {
     "long": "x" * 30_000,
     "empty": "",
 }
-#: Names that are refused, for their looks or their length; and names that are fine.
+#: Names that are refused, for their characters or their length; and valid names.
 NO_NAMES: dict[str, str] = {name: TEXTS[name] for name in TEXTS if name not in {
     "composed", "confusable", "no characters", "a page", "an address", "a query", "a format", "a path", "JSON in JSON",
     "many marks",

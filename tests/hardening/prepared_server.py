@@ -46,7 +46,7 @@ class DigestHandler(StreamRequestHandler):
 
 
 def prepare(server: RunningServer) -> tuple[dict[str, Any], Lease]:
-    """Put a graph with a task that runs and one that failed on a server; tell the names and tokens there are."""
+    """Put a graph with a task that runs and one that failed on a server; return the names and tokens."""
     server.hello()
     made = server.submit(graph(a=task(), b=task(), c=task("a")))
     leases = {lease.task: lease for lease in server.claim()}
@@ -66,10 +66,10 @@ def prepare(server: RunningServer) -> tuple[dict[str, Any], Lease]:
 
 def main(url: str, path: str) -> None:
     with RunningServer(url, Settings()) as server, DigestServer(path, DigestHandler) as looks:
-        told, looks.running = prepare(server)
+        shown, looks.running = prepare(server)
         looks.target, looks.url = server, url
         Thread(target=looks.serve_forever, daemon=True).start()
-        os.write(1, json.dumps(told).encode() + b"\n")
+        os.write(1, json.dumps(shown).encode() + b"\n")
         sys.stdin.read()
         looks.shutdown()
 

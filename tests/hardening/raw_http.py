@@ -4,17 +4,17 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.server.running_server import SOON_S, RunningServer
+from tests.server.running_server import WAIT_S, RunningServer
 
 
 @contextmanager
 def connected(server: RunningServer) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", server.http.port), SOON_S) as connection:
+    with socket.create_connection(("127.0.0.1", server.http.port), WAIT_S) as connection:
         yield connection
 
 
 def said(server: RunningServer, request: bytes) -> bytes:
-    """Send bytes, and read whatever comes until the server hangs up; a peer that hangs up at once has said enough."""
+    """Send bytes, and read until the server closes the connection; a connection closed at once is an answer, too."""
     with connected(server) as connection:
         return said_on(connection, request)
 
@@ -26,7 +26,17 @@ def said_on(connection: socket.socket, request: bytes = b"") -> bytes:
         while piece := connection.recv(65_536):
             answer += piece
     except ConnectionError:
-        pass  # it was told before that: we still had something to send when the server hung up
+        pass  # the server answered before that: it closed the connection while data was still being sent
+    return answer
+
+
+def said_until(connection: socket.socket, end: bytes) -> bytes:
+    """What a server says up to some bytes, in however many pieces it comes."""
+    answer = b""
+    while not answer.endswith(end):
+        piece = connection.recv(65_536)
+        assert piece, f"the server ended with {answer!r}"
+        answer += piece
     return answer
 
 

@@ -52,6 +52,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         # Always for tokens: it learns their ids from answers, and would revoke its own.
         if name in KNOWN and (STORE.asked % 2 or name == "token_id"):
             case.path_parameters[name] = KNOWN[name][STORE.asked // 2 % len(KNOWN[name])]
+    if case.path == "/api/v1/events":
+        case.query = {"follow": False} | dict(case.query or {})  # it follows unless told otherwise
     for said in (case.query, case.body):
         if isinstance(said, dict):
             shorten_waits(said)

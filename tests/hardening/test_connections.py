@@ -1,4 +1,4 @@
-"""Requests as bytes on a wire: smuggled, malformed, too large, too slow; and that nobody else feels it."""
+"""Requests as raw bytes: smuggled, malformed, too large, too slow; and that other clients are not affected."""
 
 import asyncio
 import socket
@@ -18,9 +18,9 @@ from taskyard.server.connections import (
     close_late_connections,
 )
 from taskyard.server.settings import KEEP_ALIVE_S
-from tests.hardening.raw_http import connected, head, said, said_on, status
+from tests.hardening.raw_http import connected, head, said, said_on, said_until, status
 from tests.hardening.store_digest import Digest
-from tests.server.running_server import SOON_S, RunningServer, graph, task
+from tests.server.running_server import WAIT_S, RunningServer, graph, task
 
 TOKENS = "/api/v1/tokens"
 NOBODY = "nobody"
@@ -76,11 +76,13 @@ def test_what_two_readers_could_read_differently_is_refused_and_nothing_behind_i
 
 
 @pytest.mark.parametrize("text", NO_LINES.values(), ids=NO_LINES)
-def test_what_is_no_request_is_told_so(server: RunningServer, text: bytes) -> None:
+def test_an_invalid_request_gets_a_problem(server: RunningServer, text: bytes) -> None:
     assert refused(said(server, text), 400)
 
 
-def test_what_strangers_send_does_not_fill_the_log(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_requests_of_unknown_clients_do_not_fill_the_log(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
     for text in NO_LINES.values():
         said(server, text)
     assert [one.getMessage() for one in caplog.records] == []
@@ -123,9 +125,7 @@ def test_a_trailer_does_not_change_how_a_request_is_read(server: RunningServer) 
     [(b"0\r\n", b"X: y\r\n"), (b"0\r\nX: ", b"a"), (b"2;", b"a=b;"), (b"2\r\n{}\r\n0\r\n", b"X: y\r\n")],
     ids=["many trailers", "a long trailer", "a long chunk extension", "trailers behind content"],
 )
-def test_what_comes_of_a_body_without_content_is_bounded(
-    server: RunningServer, path: str, begin: bytes, piece: bytes
-) -> None:
+def test_the_framing_of_a_body_is_bounded(server: RunningServer, path: str, begin: bytes, piece: bytes) -> None:
     """The server hangs up; how much it had taken until then is what fits the buffers in between."""
     with connected(server) as connection:
         connection.sendall(chunked(path).replace(b"Connection: close\r\n", b"") + begin)
@@ -170,7 +170,7 @@ def test_a_long_body_in_small_chunks_is_read(server: RunningServer) -> None:
         b"GET /healthz HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
     ],
 )
-def test_a_request_that_does_not_say_clearly_to_whom_it_goes_is_refused(server: RunningServer, lines: bytes) -> None:
+def test_a_request_with_an_ambiguous_host_is_refused(server: RunningServer, lines: bytes) -> None:
     assert refused(said(server, lines + b"\r\n"), 400)
 
 
@@ -184,7 +184,7 @@ def test_a_request_that_does_not_say_clearly_to_whom_it_goes_is_refused(server: 
         b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\nConnection: close\r\n\r\n0\r\n",
     ],
 )
-def test_a_request_that_says_to_whom_it_goes_is_read(server: RunningServer, lines: bytes) -> None:
+def test_a_request_with_a_clear_host_is_read(server: RunningServer, lines: bytes) -> None:
     assert status(said(server, lines + b"\r\n")) in (200, 405)
 
 
@@ -226,7 +226,7 @@ def test_head_works_where_get_does_and_answers_no_body(server: RunningServer) ->
     for path in (*HEALTH, "/api/v1/openapi.json", "/api/v1/graphs", f"/api/v1/graphs/{made.id}", TOKENS, output):
         got, headers = (said(server, head(server, method, path)).partition(b"\r\n\r\n") for method in ("GET", "HEAD"))
         assert headers[2] == b"", path
-        # Between two looks at the metrics they change.
+        # They change between two reads of the metrics.
         assert (status(headers[0]), len_of(headers[0]) == len_of(got[0]) or path == "/metrics") == (200, True), path
         same = [{line.partition(b":")[0] for line in one[0].split(b"\r\n")} for one in (got, headers)]
         assert same[0] == same[1], path
@@ -268,7 +268,7 @@ def allowed(answer: bytes) -> set[str]:
     return {method.strip() for method in found.partition(":")[2].split(",")}
 
 
-def test_a_wish_to_speak_something_else_is_not_heard_and_ends_the_connection(server: RunningServer) -> None:
+def test_a_request_to_upgrade_is_ignored_and_ends_the_connection(server: RunningServer) -> None:
     for other in (b"websocket", b"h2c"):
         lines = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: " + other + b"\r\n\r\n"
         answer = said(server, lines + BEHIND)
@@ -327,12 +327,12 @@ def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(
     assert refused(answer, 413)
 
 
-# Time. A look at connections is told a later moment; nobody really waits.
+# Time. A check of connections gets a later time, so no test really waits.
 
 
 @pytest.fixture
-def later(server: RunningServer) -> Callable[[float], None]:
-    """Have the server look at its connections as if so many seconds had gone by."""
+def advance(server: RunningServer) -> Callable[[float], None]:
+    """Let the server check its connections as if so many seconds had passed."""
 
     def act(seconds: float) -> None:
         async def look() -> None:
@@ -340,7 +340,7 @@ def later(server: RunningServer) -> Callable[[float], None]:
 
         connections: Any = server.http._uvicorn.server_state.connections
         loop = next(iter(connections)).loop
-        asyncio.run_coroutine_threadsafe(look(), loop).result(SOON_S)
+        asyncio.run_coroutine_threadsafe(look(), loop).result(WAIT_S)
 
     return act
 
@@ -350,40 +350,40 @@ def settle(server: RunningServer) -> None:
     assert server.ask("GET", "/healthz").status == 200
 
 
-def test_a_connection_that_never_asks_is_closed(server: RunningServer, later: Callable[[float], None]) -> None:
+def test_a_connection_that_never_asks_is_closed(server: RunningServer, advance: Callable[[float], None]) -> None:
     with connected(server) as connection:
         settle(server)
-        later(HEAD_MAX_S + 1)
+        advance(HEAD_MAX_S + 1)
         assert said_on(connection) == b""
 
 
-def test_a_head_that_comes_too_slowly_is_told_so(server: RunningServer, later: Callable[[float], None]) -> None:
+def test_a_head_that_comes_too_slowly_gets_a_problem(server: RunningServer, advance: Callable[[float], None]) -> None:
     with connected(server) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: a")
         settle(server)
-        later(HEAD_MAX_S - 5)
+        advance(HEAD_MAX_S - 5)
         connection.sendall(b"a")
         settle(server)
-        later(HEAD_MAX_S + 1)
+        advance(HEAD_MAX_S + 1)
         assert refused(said_on(connection), 408)
 
 
 @pytest.mark.parametrize("path", ["/api/v1/graphs", TOKENS, "/api/v1/bot/poll"])
 def test_a_body_that_comes_too_slowly_ends_and_changes_nothing(
-    server: RunningServer, kept: Digest, later: Callable[[float], None], path: str
+    server: RunningServer, kept: Digest, advance: Callable[[float], None], path: str
 ) -> None:
     token = server.token(kind="bot", pool="default") if path.endswith("poll") else None
     before = kept()
     with connected(server) as connection:
         connection.sendall(head(server, "POST", path, b"Content-Length: 100", token=token) + b'{"tasks"')
         settle(server)
-        later(BODY_MAX_S + 1)
+        advance(BODY_MAX_S + 1)
         assert refused(said_on(connection), 408)
     assert kept() == before
 
 
-def test_an_answer_is_not_kept_for_ever_for_somebody_who_does_not_read_it(
-    server: RunningServer, later: Callable[[float], None]
+def test_an_answer_is_not_kept_for_ever_for_a_client_that_does_not_read_it(
+    server: RunningServer, advance: Callable[[float], None]
 ) -> None:
     made = server.submit(graph(a=task()))
     server.hello()
@@ -392,7 +392,7 @@ def test_an_answer_is_not_kept_for_ever_for_somebody_who_does_not_read_it(
         server.print(lease, place * 262_144, b"x" * 262_144)
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        connection.settimeout(SOON_S)
+        connection.settimeout(WAIT_S)
         connection.connect(("127.0.0.1", server.http.port))
         connection.sendall(head(server, "GET", f"/api/v1/tasks/{made.tasks['a']}/output"))
         assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
@@ -401,31 +401,33 @@ def test_an_answer_is_not_kept_for_ever_for_somebody_who_does_not_read_it(
             settle(server)
             if any(one.flow.write_paused for one in list(connections)):
                 break
-        later(0)
-        later(READ_MAX_S + 1)
+        advance(0)
+        advance(READ_MAX_S + 1)
         assert len(said_on(connection)) < 64 * 262_144
     server.end(lease)
 
 
 def test_a_connection_between_two_requests_is_kept_for_a_while_and_blank_lines_do_not_keep_it(
-    server: RunningServer, later: Callable[[float], None]
+    server: RunningServer, advance: Callable[[float], None]
 ) -> None:
     with connected(server) as connection:
         connection.sendall(BEHIND)
         assert connection.recv(1_000).endswith(b"ok\n")
-        later(KEEP_ALIVE_S - 1)
+        advance(KEEP_ALIVE_S - 1)
         connection.sendall(b"\r\n")
         settle(server)
-        later(KEEP_ALIVE_S + HEAD_MAX_S + 1)
+        advance(KEEP_ALIVE_S + HEAD_MAX_S + 1)
         assert said_on(connection) == b""
 
 
-def test_whoever_waits_for_the_server_is_not_late(server: RunningServer, later: Callable[[float], None]) -> None:
+def test_time_in_which_a_client_waits_for_the_server_does_not_count(
+    server: RunningServer, advance: Callable[[float], None]
+) -> None:
     made = server.submit(graph(a=task(dimensions={"pool": "nowhere"})))
     with connected(server) as connection:
         connection.sendall(head(server, "GET", f"/api/v1/graphs/{made.id}?wait_ms=20000"))
         settle(server)
-        later(10 * BODY_MAX_S)
+        advance(10 * BODY_MAX_S)
         assert server.ask("POST", f"/api/v1/graphs/{made.id}/cancel").status == 200
         assert status(said_on(connection)) == 200
 
@@ -433,13 +435,15 @@ def test_whoever_waits_for_the_server_is_not_late(server: RunningServer, later: 
 # Many.
 
 
-def test_hundreds_of_half_open_connections_starve_nobody(server: RunningServer, later: Callable[[float], None]) -> None:
+def test_hundreds_of_half_open_connections_starve_no_other(
+    server: RunningServer, advance: Callable[[float], None]
+) -> None:
     with ExitStack() as opened:
         lines = [opened.enter_context(connected(server)) for _ in range(300)]
         for number, connection in enumerate(lines):
             connection.sendall([b"", b"GET /he", b"POST /api/v1/graphs HTTP/1.1\r\nContent-Length: 9\r\n"][number % 3])
         server.submit(graph(a=task()))
-        later(HEAD_MAX_S + 1)
+        advance(HEAD_MAX_S + 1)
         assert {status(said_on(line)) for line in lines} == {0, 408}
 
 
@@ -452,4 +456,4 @@ def test_of_too_many_newcomers_the_one_that_waited_longest_has_to_go(
         assert said_on(first) == b""
         for connection in (second, third):
             connection.sendall(BEHIND)
-            assert connection.recv(1_000).endswith(b"ok\n")
+            assert said_until(connection, b"ok\n")

@@ -1,4 +1,4 @@
-"""Without tokens, pages of strangers in a browser on this machine cannot ask: neither forged, nor by a turned name."""
+"""Without tokens, foreign pages in a browser on this machine are refused: forged requests and DNS rebinding."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.server.running_server import RunningServer, graph, task
 
 @pytest.fixture(scope="module")
 def anybodys(url: str) -> Iterator[RunningServer]:
-    """A server that asks for no tokens."""
+    """A server without authentication."""
     with RunningServer(url, Settings(authentication=False)) as made:
         yield made
 
@@ -29,12 +29,12 @@ STRANGERS = [
     {"Host": "evil.example:8420"},
     {"Host": "127.0.0.1.evil.example"},
     {"Host": "localhost.evil.example"},
-    {"Host": "0.0.0.0"},  # noqa: S104 - nobody listens there
+    {"Host": "0.0.0.0"},  # noqa: S104 - nothing listens there
     {"Host": "[::]"},
     {"Host": "10.0.0.1"},
     {"Host": "evil.example", "Origin": "http://evil.example"},
 ]
-#: No host at all: refused with the head of the request, before anybody asks who sends it.
+#: No host at all: refused with the head of the request, before the caller is checked.
 NO_HOSTS = [{"Host": "[::1"}, {"Host": "127.0.0.1@evil.example"}]
 NEIGHBOURS = [
     {},
@@ -46,7 +46,7 @@ NEIGHBOURS = [
 
 
 @pytest.mark.parametrize("headers", [*STRANGERS, *NO_HOSTS], ids=str)
-def test_a_page_of_a_stranger_is_refused_and_changes_nothing(
+def test_a_request_of_a_foreign_page_is_refused_and_changes_nothing(
     anybodys: RunningServer, url: str, headers: dict[str, str]
 ) -> None:
     refusal = (400, "invalid") if headers in NO_HOSTS else (403, "forbidden")
@@ -65,7 +65,7 @@ def test_a_page_of_a_stranger_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("headers", NEIGHBOURS, ids=str)
-def test_whoever_is_on_this_machine_may_ask(anybodys: RunningServer, headers: dict[str, str]) -> None:
+def test_clients_on_this_machine_are_served(anybodys: RunningServer, headers: dict[str, str]) -> None:
     assert anybodys.ask("GET", "/api/v1/graphs", token=None, headers=headers).status == 200
 
 
@@ -74,7 +74,7 @@ def test_a_page_of_the_server_itself_may_ask(anybodys: RunningServer) -> None:
     assert anybodys.ask("POST", "/api/v1/graphs", graph(a=task()), token=None, headers=headers).status == 201
 
 
-def test_with_tokens_it_does_not_matter_where_one_comes_from(sqlite_template: Path, tmp_path: Path) -> None:
+def test_with_tokens_the_origin_of_a_request_does_not_matter(sqlite_template: Path, tmp_path: Path) -> None:
     with RunningServer(f"sqlite:///{copy(sqlite_template, tmp_path / 'taskyard.db')}") as server:
         assert server.ask("GET", "/api/v1/graphs", headers={"Host": "yard.example"}).status == 200
         assert server.ask("GET", "/api/v1/graphs", token=None, headers={"Origin": "http://evil"}).status == 401

@@ -27,7 +27,7 @@ YAML = {"Content-Type": "application/yaml"}
 
 
 def is_refused(answer: Answer, status: int = 400) -> bool:
-    """Tell whether an answer is a problem that names at least one fault."""
+    """Whether an answer is a problem that names at least one fault."""
     problem = answer.headers["content-type"] == "application/problem+json"
     return answer.status == status and problem and bool(answer.json["detail"]) and len(answer.body) < 100_000
 
@@ -82,7 +82,7 @@ def test_a_good_document_may_begin_with_a_mark_of_its_order_and_end_with_blanks(
 @pytest.mark.parametrize(
     "word", ["no", "on", "yes", "n", "12:30", "0o17", "0x1f", "1_000", "2024-01-01", "=", "1e", ".5"]
 )
-def test_words_that_other_readers_of_yaml_turn_into_something_stay_texts(server: RunningServer, word: str) -> None:
+def test_words_that_other_yaml_parsers_convert_stay_texts(server: RunningServer, word: str) -> None:
     answer = server.ask("POST", "/api/v1/graphs", yaml("", word), headers=YAML)
     assert answer.status == 201, answer.body
     assert env_of(server, answer) == word
@@ -147,13 +147,13 @@ def test_names_that_are_only_unusual_are_kept_to_the_letter(either_server: Runni
         assert [one["id"] for one in found] == [answer.json["graph_id"]], name
 
 
-def test_names_that_look_alike_are_told_apart(either_server: RunningServer) -> None:
+def test_names_that_look_alike_are_distinguished(either_server: RunningServer) -> None:
     plain, alike = fresh("a"), fresh("a").replace("a", "\u0430", 1)
     both = graph(**{plain: task(), alike: task(plain)})
     assert set(either_server.submit(both).tasks) == {plain, alike}
 
 
-# What tasks and bots say.
+# What tasks and bots send.
 
 
 def running(server: RunningServer) -> tuple[Made, Lease]:
@@ -178,17 +178,17 @@ def test_output_comes_back_byte_for_byte_and_never_as_a_page(either_server: Runn
     either_server.end(lease, bot=made.id)
 
 
-def test_what_a_task_says_of_itself_is_kept_to_the_letter_or_refused(either_server: RunningServer) -> None:
+def test_progress_and_results_of_a_task_are_stored_exactly_or_refused(either_server: RunningServer) -> None:
     made, lease = running(either_server)
     path, token = f"/api/v1/tasks/{made.tasks['a']}", either_server.run_token(lease)
     for name, text in TEXTS.items():
         assert either_server.ask("PUT", f"{path}/result", {"said": [text]}, token=token).status == 204, name
         assert either_server.get(path)["result"] == {"said": [text]}, name
-        told = either_server.ask("PUT", f"{path}/progress", text.encode(), token=token)
-        if told.status == 204:
+        listed = either_server.ask("PUT", f"{path}/progress", text.encode(), token=token)
+        if listed.status == 204:
             assert either_server.get(path)["progress"] == text, name
         else:
-            assert is_refused(told, 413 if len(text) > 4_096 else 400), name
+            assert is_refused(listed, 413 if len(text) > 4_096 else 400), name
     for body in (b"\xff", b"a\0b", b'{"a":1,"a":2}', b'"\\ud800"', b"NaN", b"[" * 10_000, b""):
         assert is_refused(either_server.ask("PUT", f"{path}/result", body, token=token)), body[:20]
     assert either_server.get(path)["result"] == {"said": [""]}
@@ -213,7 +213,7 @@ def test_what_a_task_says_of_itself_is_kept_to_the_letter_or_refused(either_serv
     ],
     ids=lambda said: ",".join(f"{key}={str(value)[:12]!r}" for key, value in said.items())[:60],
 )
-def test_a_bot_that_says_nonsense_is_refused_and_changes_nothing(
+def test_an_invalid_message_of_a_bot_is_refused_and_changes_nothing(
     server: RunningServer, kept: Digest, said: dict[str, Any]
 ) -> None:
     token = server.token(kind="bot", pool="default")
@@ -222,7 +222,7 @@ def test_a_bot_that_says_nonsense_is_refused_and_changes_nothing(
     assert kept() == before
 
 
-def test_what_an_admin_says_of_a_bot_is_kept_to_the_letter(either_server: RunningServer) -> None:
+def test_settings_of_a_bot_are_stored_exactly(either_server: RunningServer) -> None:
     either_server.hello("odd")
     for name, text in TEXTS.items():
         if text:

@@ -6,10 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from taskyard.core.states import Signal
-from tests.engine.rig import soon
+from tests.engine.harness import wait_until
 from tests.hardening.store_digest import Digest
 from tests.server.running_server import Answer, RunningServer, graph, task
 
@@ -26,7 +27,10 @@ NAMES = {
 }
 NO_ONE = "ty_user_" + "a" * 22 + "_" + "b" * 43
 QUESTION = {"task": {"payload": {"approval": {"message": "go on?"}}, "dimensions": LAB}}
-SCENE = graph(a=task(dimensions=LAB), b=task(dimensions=LAB), q=QUESTION)
+SUBJECTS = graph(a=task(dimensions=LAB), b=task(dimensions=LAB), q=QUESTION)
+PROJECT = {"kind": "project", "name": "lab", "git": "/srv/lab.git", **LAB}
+TEMPLATE = {"kind": "job_template", "name": "tidy", "payload": {"command": ["true"]}, **LAB}
+SCHEDULE = {"kind": "schedule", "name": "lab", "template": "tidy", "cron": "0 0 1 1 *", **LAB}
 DOCUMENT = graph(a=task(dimensions=LAB))
 BODIES: dict[str, Any] = {
     "POST /api/v1/graphs": DOCUMENT,
@@ -34,10 +38,21 @@ BODIES: dict[str, Any] = {
     "PUT /api/v1/graphs/{put}": DOCUMENT,
     "POST /api/v1/requests": {"task": {"payload": {"command": ["true"]}, "dimensions": LAB}},
     "POST /api/v1/graphs/{graph}/tasks": {"tasks": {"late": task(dimensions=LAB)}},
+    "POST /api/v1/tasks/cancel": {"tags": ["nobody:has this"]},
     "PATCH /api/v1/bots/{bot}": {"maintenance": "the fan"},
+    "PUT /api/v1/retention/{pool}": {"output": "30d"},
+    "POST /api/v1/launches": {"name": "deploy"},
+    "POST /api/v1/schedules/preview": {"cron": "0 3 * * *"},
     "PUT /api/v1/limits/{pool}": {"total": 5},
     "PUT /api/v1/mutexes/{key}": {"stake_after": "5m"},
+    "PUT /api/v1/secrets/{pool}": {"value": "a value of lab"},
+    "POST /api/v1/catalogue": {"documents": [PROJECT]},
     "POST /api/v1/tokens": {"name": "another"},
+    "POST /api/v1/graphs/files": DOCUMENT,
+    "POST /api/v1/pools/{pool}/trees": {},
+    "POST /api/v1/pools/{pool}/blobs": b"",
+    "POST /api/v1/pools/{pool}/blobs/read": [],
+    "PUT /api/v1/tasks/{task}/files": {"pool": "lab"},
     "PUT /api/v1/tasks/{task}/result": {"n": 1},
     "PUT /api/v1/tasks/{task}/progress": b"half",
     "PUT /api/v1/tasks/{task}/checkpoint": b"\x00\xff",
@@ -67,16 +82,16 @@ def table() -> list[Row]:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A graph of the lab with a task that runs and one that failed, a task of another, and who speaks for them."""
+class Subjects:
+    """A graph of the lab with a running and a failed task, a task of another graph, and their tokens."""
 
     names: dict[str, str]
     tokens: dict[str, str | None]
     close: Callable[[], None]
 
 
-class Stage:
-    """Where scenes are played: a server, and those whose tokens outlast a scene."""
+class Callers:
+    """A server, and the tokens that are the same for all fixtures."""
 
     def __init__(self, server: RunningServer) -> None:
         self.server = server
@@ -101,16 +116,28 @@ class Stage:
             "newcomer": server.token(kind="enrolment", pool="lab"),
         }
 
-    def scene(self) -> Scene:
+    def subjects(self) -> Subjects:
         server = self.server
-        made, beside = server.submit(SCENE), server.submit(DOCUMENT)
+        made, beside = server.submit(SUBJECTS), server.submit(DOCUMENT)
         leases = {lease.task: lease for lease in server.claim()}
         own, ended, other = leases[made.key("a")], leases[made.key("b")], leases[beside.key("a")]
         server.ask("PUT", f"/api/v1/tasks/{made.tasks['a']}/result", {"n": 0}, token=server.run_token(own))
+        tree = {"files": [{"path": "empty", "size": 0}]}
+        digest = server.ask("POST", "/api/v1/pools/lab/trees", msgspec.json.encode(tree)).json["digest"]
+        named = {"name": "lab", "tree": digest, "path": "empty"}
+        left = {"pool": "lab", "tree": digest, "artifacts": [named]}
+        kept = server.ask("PUT", f"/api/v1/tasks/{made.tasks['a']}/files", left, token=server.run_token(own))
+        assert kept.status == 204, kept.body
         server.end(ended, Signal.FAIL)
-        soon(lambda: server.get(f"/api/v1/tasks/{made.tasks['q']}")["state"] == "running")  # the server asks by itself
+        wait_until(
+            lambda: server.get(f"/api/v1/tasks/{made.tasks['q']}")["state"] == "running"
+        )  # sent by the server itself
         names = {"graph": made.id, "task": made.tasks["a"], "failed": made.tasks["b"], "bot": "b2", "pool": "lab"}
-        names["key"] = "lab"
+        names |= {"key": "lab", "digest": digest, "path": "empty"}
+        server.ask("PUT", "/api/v1/secrets/lab", {"value": "a value of lab"})
+        server.ask("POST", "/api/v1/catalogue", {"documents": [PROJECT, TEMPLATE, SCHEDULE]})
+        wait_until(lambda: server.get("/api/v1/schedules/lab")["next_ms"] is not None)  # planned by a sweep
+        names |= {"kind": "project"}
         names |= {"question": made.tasks["q"], "ending": made.id[-6:]}
         names |= {"put": f"{int(made.id, 16) - 16 * 7:016x}", "token": server.token("pool:lab:read").split("_")[2]}
         running = {"own-run": own, "ended-run": ended, "other-run": other}
@@ -121,15 +148,15 @@ class Stage:
             for lease in (own, other):
                 server.end(lease)
 
-        return Scene(names, self.lasting | {who: server.run_token(lease) for who, lease in running.items()}, close)
+        return Subjects(names, self.lasting | {who: server.run_token(lease) for who, lease in running.items()}, close)
 
-    def ask(self, row: Row, who: str, scene: Scene) -> Answer:
+    def ask(self, row: Row, who: str, subjects: Subjects) -> Answer:
         return self.server.ask(
-            row.method, row.path.format(**scene.names), BODIES.get(row.name), token=scene.tokens[who]
+            row.method, row.path.format(**subjects.names), BODIES.get(row.name), token=subjects.tokens[who]
         )
 
     def _over(self) -> str:
-        """A token that is over: made with a life of one millisecond, and looked at once that has passed."""
+        """An expired token: made for one millisecond, and used after that."""
         token = self.server.token("admin", expires_in_ms=1)
         for _ in range(10_000):
             if self.server.ask("GET", "/api/v1/tokens?limit=1", token=token).status == 401:
@@ -143,8 +170,8 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(server: RunningServer) -> Stage:
-    return Stage(server)
+def callers(server: RunningServer) -> Callers:
+    return Callers(server)
 
 
 def test_every_route_has_a_line_and_every_line_a_route(server: RunningServer) -> None:
@@ -154,20 +181,20 @@ def test_every_route_has_a_line_and_every_line_a_route(server: RunningServer) ->
 
 
 @pytest.mark.parametrize("row", table(), ids=lambda row: row.name)
-def test_everybody_gets_the_answer_of_the_table_and_the_refused_change_nothing(
-    stage: Stage, row: Row, kept: Digest
+def test_every_caller_gets_the_answer_of_the_table_and_refusals_change_nothing(
+    callers: Callers, row: Row, kept: Digest
 ) -> None:
-    scene = stage.scene()
+    subjects = callers.subjects()
     before = kept()
     refused = [who for who, status in row.wanted.items() if status >= 400]
-    got = {who: stage.ask(row, who, scene) for who in refused}
+    got = {who: callers.ask(row, who, subjects) for who in refused}
     assert kept() == before
     for who in row.wanted.keys() - set(refused):
-        got[who] = stage.ask(row, who, scene)
+        got[who] = callers.ask(row, who, subjects)
         if row.method != "GET":
-            scene.close()
-            scene = stage.scene()
-    scene.close()
+            subjects.close()
+            subjects = callers.subjects()
+    subjects.close()
     assert {who: got[who].status for who in row.wanted} == row.wanted
     for who in refused:
         assert got[who].headers["content-type"] == "application/problem+json", who
@@ -177,24 +204,25 @@ def test_everybody_gets_the_answer_of_the_table_and_the_refused_change_nothing(
 FOREIGN = [row for row in table() if row.path.count("{") and row.wanted["elsewhere"] == 403]
 
 
-def test_whatever_is_in_a_pool_of_others_is_refused_alike_on_every_route(stage: Stage) -> None:
-    scene = stage.scene()
+def test_whatever_is_in_a_pool_of_others_is_refused_alike_on_every_route(callers: Callers) -> None:
+    subjects = callers.subjects()
     assert len(FOREIGN) > 15
-    answers = {row.name: stage.ask(row, "elsewhere", scene) for row in FOREIGN}
-    told = {name: (answer.status, answer.json["code"]) for name, answer in answers.items()}
-    assert set(told.values()) == {(403, "forbidden")}, told
+    answers = {row.name: callers.ask(row, "elsewhere", subjects) for row in FOREIGN}
+    shown = {name: (answer.status, answer.json["code"]) for name, answer in answers.items()}
+    assert set(shown.values()) == {(403, "forbidden")}, shown
     for answer in answers.values():
         assert b"command" not in answer.body
-    scene.close()
+    subjects.close()
 
 
-def test_what_is_not_there_is_the_same_for_everybody_who_may_ask(stage: Stage) -> None:
+def test_what_does_not_exist_gets_the_same_answer_for_every_caller_with_the_right(callers: Callers) -> None:
     nothing = dict.fromkeys(("graph", "task", "failed"), "7fffffffffffff08") | {"bot": "nobody", "token": "a" * 22}
+    nothing |= {"pool": "lab", "path": "empty"}
     for who in ("reader", "elsewhere"):
         for row in table():
             if row.method == "GET" and any(f"{{{name}}}" in row.path for name in ("graph", "task", "bot")):
                 path = row.path.format(**nothing)
-                answer = stage.server.ask("GET", path, token=stage.lasting[who])
+                answer = callers.server.ask("GET", path, token=callers.lasting[who])
                 assert (answer.status, answer.json["code"]) == (404, "not_found"), (who, path)
 
 
@@ -205,4 +233,6 @@ def _short(path: str) -> str:
 
 
 def _plain(path: str) -> str:
-    return path.replace("{put}", "{graph}").replace("{failed}", "{task}").replace("{question}", "{task}")
+    return (
+        path.partition("?")[0].replace("{put}", "{graph}").replace("{failed}", "{task}").replace("{question}", "{task}")
+    )

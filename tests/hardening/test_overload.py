@@ -1,4 +1,4 @@
-"""Too much at once: people are asked to come again, bots get through, and whatever was accepted is kept."""
+"""Overload: requests of people are refused, bots are served, and accepted work is kept."""
 
 import threading
 from collections import Counter
@@ -14,7 +14,7 @@ import pytest
 from taskyard import Client
 from taskyard.server.settings import Settings
 from tests.hardening.raw_http import connected, head, said_on, status
-from tests.server.running_server import SOON_S, Answer, RunningServer, graph, task, wide
+from tests.server.running_server import WAIT_S, Answer, RunningServer, graph, task, wide
 
 FLOOD, LINES = 400, 32
 NO_BOT = "ty_bot_" + "a" * 22 + "_" + "b" * 43
@@ -36,16 +36,16 @@ def writer_held(server: RunningServer) -> Iterator[None]:
 
     def hold(_: object) -> None:
         holds.set()
-        assert free.wait(SOON_S)
+        assert free.wait(WAIT_S)
 
     with ThreadPoolExecutor(1) as aside:
         held = aside.submit(server.engine.transact, hold)
-        assert holds.wait(SOON_S)
+        assert holds.wait(WAIT_S)
         try:
             yield
         finally:
             free.set()
-            held.result(SOON_S)
+            held.result(WAIT_S)
 
 
 def is_put_off(answer: Answer) -> bool:
@@ -53,7 +53,7 @@ def is_put_off(answer: Answer) -> bool:
     return answer.status == 429 and problem and answer.headers["retry-after"] == "1"
 
 
-def test_a_flood_of_submits_is_put_off_while_every_renewal_gets_through_and_what_was_taken_is_kept(
+def test_a_flood_of_submits_is_refused_while_every_renewal_gets_through_and_accepted_work_is_kept(
     narrow: RunningServer,
 ) -> None:
     bot = narrow.token(kind="bot", pool="default")
@@ -70,8 +70,8 @@ def test_a_flood_of_submits_is_put_off_while_every_renewal_gets_through_and_what
         asked = [crowd.submit(submit, number) for number in range(FLOOD)]
         renewed = 0
         while not all(one.done() for one in asked):
-            told = narrow.ask("POST", "/api/v1/bot/poll", renewal, token=bot)
-            assert (told.status, [one["task"] for one in told.json["renewed"]]) == (200, [mine.tasks["a"]])
+            shown = narrow.ask("POST", "/api/v1/bot/poll", renewal, token=bot)
+            assert (shown.status, [one["task"] for one in shown.json["renewed"]]) == (200, [mine.tasks["a"]])
             renewed += 1
     answers = [one.result() for one in asked]
     taken = [one.json["graph_id"] for one in answers if one.status == 201]
@@ -93,7 +93,9 @@ def stored(server: RunningServer) -> set[str]:
     raise AssertionError("the list has no end")
 
 
-def test_when_much_waits_for_the_writer_wishes_are_put_off_and_looks_and_bots_are_not(narrow: RunningServer) -> None:
+def test_when_the_queue_of_the_writer_is_long_changes_are_refused_and_reads_and_bots_are_not(
+    narrow: RunningServer,
+) -> None:
     bot = narrow.token(kind="bot", pool="default")
     narrow.ask("POST", "/api/v1/bot/hello", BOT, token=bot)
     with ThreadPoolExecutor(16) as crowd:
@@ -105,7 +107,7 @@ def test_when_much_waits_for_the_writer_wishes_are_put_off_and_looks_and_bots_ar
             assert narrow.ask("GET", "/api/v1/graphs").status == 200
             polls.append(crowd.submit(narrow.ask, "POST", "/api/v1/bot/poll", BOT, token=bot))
             until_waiting(narrow, 9)
-        assert {one.result(SOON_S).status for one in polls} == {200}
+        assert {one.result(WAIT_S).status for one in polls} == {200}
     narrow.submit(graph(a=task()))
 
 
@@ -121,7 +123,7 @@ def until_inside(server: RunningServer, wanted: int) -> None:
 
 
 def until(server: RunningServer, holds: Callable[[], bool]) -> None:
-    """Wait until something holds; each look is a request, which lets the server go on."""
+    """Wait until a condition holds; each check is a request, which lets the server go on."""
     for _ in range(10_000):
         if holds():
             return
@@ -129,9 +131,7 @@ def until(server: RunningServer, holds: Callable[[], bool]) -> None:
     raise AssertionError("it never came to that")
 
 
-def test_a_bot_that_is_not_known_yet_comes_in_while_every_thread_of_people_waits(
-    sqlite_template: Path, tmp_path: Path
-) -> None:
+def test_a_new_bot_connects_while_every_thread_of_the_user_api_waits(sqlite_template: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{copy(sqlite_template, tmp_path / 'taskyard.db')}"
     with RunningServer(url, Settings(threads_max=2)) as server, ThreadPoolExecutor(8) as crowd:
         bot = server.token(kind="bot", pool="default")
@@ -140,9 +140,9 @@ def test_a_bot_that_is_not_known_yet_comes_in_while_every_thread_of_people_waits
             asked = [crowd.submit(server.ask, "POST", "/api/v1/graphs", wide(1)) for _ in range(2)]
             until_inside(server, 2)
             asked.append(crowd.submit(server.ask, "POST", "/api/v1/bot/poll", BOT, token=bot))
-            # Its token has to be looked up, too; and this answer needs no writer.
+            # Its token has to be looked up, too; and this answer does not need the writer.
             assert server.ask("POST", "/api/v1/bot/poll", BOT, token=NO_BOT).status == 401
-        assert [one.result(SOON_S).status for one in asked] == [201, 201, 200]
+        assert [one.result(WAIT_S).status for one in asked] == [201, 201, 200]
 
 
 def test_one_caller_cannot_take_the_room_of_all_others(narrow: RunningServer) -> None:
@@ -154,10 +154,10 @@ def test_one_caller_cannot_take_the_room_of_all_others(narrow: RunningServer) ->
             assert is_put_off(narrow.ask("GET", "/api/v1/graphs", token=greedy))
             inside.append(crowd.submit(narrow.ask, "POST", "/api/v1/graphs", wide(1), token=modest))
             until_inside(narrow, 3)
-        assert [one.result(SOON_S).status for one in inside] == [201] * 3
+        assert [one.result(WAIT_S).status for one in inside] == [201] * 3
 
 
-def test_whoever_only_waits_takes_nobodys_place(narrow: RunningServer) -> None:
+def test_requests_that_only_wait_take_no_place_of_others(narrow: RunningServer) -> None:
     made = narrow.submit(graph(a=task()))
     narrow.hello()
     (lease,) = narrow.claim()
@@ -175,7 +175,7 @@ def test_whoever_only_waits_takes_nobodys_place(narrow: RunningServer) -> None:
         connection.__exit__(None, None, None)
 
 
-def test_clients_come_again_when_they_are_asked_to_and_all_of_them_are_served(narrow: RunningServer) -> None:
+def test_refused_clients_repeat_their_requests_and_all_are_served(narrow: RunningServer) -> None:
     token = narrow.token("pool:default:submit")
 
     def submit(number: int) -> str:
@@ -186,6 +186,6 @@ def test_clients_come_again_when_they_are_asked_to_and_all_of_them_are_served(na
         with writer_held(narrow):
             asked = [crowd.submit(submit, number) for number in range(4)]
             until_inside(narrow, 2)
-        ids = {one.result(SOON_S) for one in asked}
+        ids = {one.result(WAIT_S) for one in asked}
     assert len(ids) == 4
     assert stored(narrow) == ids

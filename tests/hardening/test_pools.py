@@ -9,7 +9,7 @@ def hello(server: RunningServer, token: str, bot: str, session: str) -> int:
     return server.ask("POST", "/api/v1/bot/hello", {"bot": bot, "session": session}, token=token).status
 
 
-def test_a_bot_cannot_take_the_name_of_one_that_lives_in_another_pool(server: RunningServer) -> None:
+def test_a_bot_cannot_take_the_name_of_a_live_one_in_another_pool(server: RunningServer) -> None:
     lab, other = server.token(kind="bot", pool="lab"), server.token(kind="bot", pool="other")
     made = server.submit(graph(a=task(dimensions=LAB)))
     assert hello(server, lab, "rack1", "s1") == 200
@@ -35,7 +35,7 @@ def test_a_name_belongs_to_its_pool_also_after_the_bot_has_ended_until_an_admin_
     assert "freed" in {one["kind"] for one in server.get("/api/v1/bots/mover/events")["items"]}
 
 
-def test_a_name_is_not_free_while_its_bot_has_something_in_hand(server: RunningServer) -> None:
+def test_a_name_is_not_free_while_its_bot_has_leases(server: RunningServer) -> None:
     server.submit(graph(a=task()))
     server.hello("holder")
     assert len(server.claim("holder")) == 1
@@ -68,10 +68,10 @@ def test_a_bot_of_another_pool_cannot_speak_in_the_name_of_one(server: RunningSe
     assert server.get(f"/api/v1/tasks/{lease['task']}")["state"] == "successful"
 
 
-def test_dimensions_of_bots_in_other_pools_are_not_told(server: RunningServer) -> None:
+def test_dimensions_of_bots_in_other_pools_are_not_shown(server: RunningServer) -> None:
     server.hello("secret-rack", "hidden", gpu="h100")
     server.hello("open-rack", "open", gpu="none")
-    told = server.get("/api/v1/dimensions", token=server.token("pool:open:read"))
-    assert told == {"dimensions": {"gpu": ["none"], "id": ["open-rack"], "pool": ["open"]}, "bots": 1}
+    shown = server.get("/api/v1/dimensions", token=server.token("pool:open:read"))
+    assert shown == {"dimensions": {"gpu": ["none"], "id": ["open-rack"], "pool": ["open"], "slots": ["8"]}, "bots": 1}
     everything = server.get("/api/v1/dimensions")["dimensions"]
     assert {"secret-rack", "open-rack"} <= set(everything["id"])

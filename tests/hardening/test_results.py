@@ -1,4 +1,4 @@
-"""Results pass through as tasks wrote them: exactly, or refused before they hurt whoever reads them next."""
+"""Results are passed on exactly as tasks wrote them, or refused before any reader gets them."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ VALUES = st.recursive(
 
 
 def reported(server: RunningServer, token: str, result: bytes) -> tuple[str, Answer]:
-    """Report a success with a result; give the task and the answer."""
+    """Report a success with a result; return the task and the answer."""
     made = server.submit(graph(a=task(), b=task("a")))
     leases = server.ask("POST", "/api/v1/bot/poll", BOT | {"poll": made.id, "want": 8}, token=token).json["leases"]
     lease = next(one for one in leases if one["task"] == made.tasks["a"])
@@ -50,7 +50,7 @@ def bot(server: RunningServer) -> str:
     return token
 
 
-def test_a_result_that_can_be_read_is_kept_to_the_letter(server: RunningServer, bot: str) -> None:
+def test_a_readable_result_is_stored_exactly(server: RunningServer, bot: str) -> None:
     for result in EXACT:
         id, answer = reported(server, bot, result)
         assert answer.status == 200, (result[:40], answer.body)
@@ -84,7 +84,7 @@ def test_a_program_that_publishes_something_deep_fails_with_a_sentence(tmp_path:
 
 
 @given(VALUES, st.integers(0, 2 * DEPTH_MAX), st.booleans())
-def test_depth_is_told_from_the_text_alone(value: Any, layers: int, objects: bool) -> None:
+def test_the_depth_is_found_without_parsing(value: Any, layers: int, objects: bool) -> None:
     for _ in range(layers):
         value = {"[": value} if objects else [value]
     assert is_deep(json.dumps(value).encode()) == (depth_of(value) > DEPTH_MAX)

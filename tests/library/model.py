@@ -1,4 +1,4 @@
-"""The scheduler as its rules say it, and nothing else: every answer is a fresh look at every task."""
+"""A model of the scheduler: every answer is computed from the states of all tasks."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,7 +12,7 @@ class Refused(Exception):
 
 
 class Model:
-    """What each task is, and what follows from that."""
+    """The state of each task, and what follows from that."""
 
     def __init__(self, prerequisites: Mapping[Node, set[Node]]) -> None:
         self.prerequisites = prerequisites

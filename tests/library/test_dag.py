@@ -1,4 +1,4 @@
-"""A graph is edited node by node or made in bulk, and tells its shape and its cycles."""
+"""A graph is edited node by node or made in bulk, and finds its shape and its cycles."""
 
 import io
 import weakref

@@ -154,7 +154,7 @@ def test_a_task_that_failed_often_is_available_once() -> None:
     assert (list(scheduler.available_tasks), len(scheduler.available_tasks)) == (["b", "a"], 2)
 
 
-# What an illegal call says
+# The message of an illegal call
 
 
 @each_row(
@@ -180,7 +180,7 @@ def test_a_task_that_failed_often_is_available_once() -> None:
         ("fail_tasks(['out', 'out'])", "cannot fail task 'out': it is failed; expected it to be fetched"),
     ],
 )
-def test_an_illegal_call_says_what_the_task_is_and_what_was_expected_and_changes_nothing(call: str, says: str) -> None:
+def test_an_illegal_call_names_the_state_and_the_legal_calls_and_changes_nothing(call: str, says: str) -> None:
     scheduler = scheduler_of(("stuck", "bad"), ("stuck", "done"), nodes=("ready", "out"))
     scheduler.fetch_task("out")
     deliver(scheduler, "done")
@@ -327,7 +327,7 @@ def test_importing_the_package_brings_nothing_until_it_is_used() -> None:
     assert done.stdout.split() == ["set()", "True", "False"]
 
 
-def test_a_scheduler_of_anything_but_a_dag_says_what_it_takes() -> None:
+def test_a_scheduler_of_anything_but_a_dag_is_refused() -> None:
     with pytest.raises(TypeError) as refused:
         Scheduler([("a", "b")])  # type: ignore[arg-type]
     assert str(refused.value) == "a Scheduler takes a Dag, such as Dag.from_edges(edges) makes, not list"

@@ -17,7 +17,7 @@ THREADS = 8
 
 @pytest.fixture(autouse=True)
 def switching_often() -> Iterator[None]:
-    """Let the interpreter change threads as often as it can, so that a gap between two steps is found."""
+    """Let the interpreter switch threads as often as possible, so that races are found."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

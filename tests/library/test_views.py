@@ -1,4 +1,4 @@
-"""What a caller sees is live, read-only, and safe to walk while it changes."""
+"""Views are live, read-only, and safe to iterate while they change."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_tasks_are_available_in_the_order_they_became_so() -> None:
     assert list(scheduler.available_tasks) == ["b", "x", "y"]
 
 
-def test_a_walk_leaves_out_who_has_left_and_who_came_later() -> None:
+def test_an_iteration_leaves_out_tasks_that_left_and_those_that_came_later() -> None:
     scheduler = Scheduler(Dag.from_edges([("late", "a")], "abc"))
     walked = []
     for task in scheduler.available_tasks:
@@ -92,7 +92,7 @@ def test_a_walk_over_what_is_blocked_may_unblock_it() -> None:
 
 @pytest.mark.parametrize("end", [0, -1])
 def test_taking_one_available_task_after_the_other_does_not_get_slower(end: int) -> None:
-    """With one look at each struck entry per call this would make billions of steps, and time out."""
+    """With one step per stale entry and call this would take billions of steps, and time out."""
     count = 100_000
     scheduler = Scheduler(Dag.from_edges([(task + count, task) for task in range(count)]))
     taken = 0
@@ -107,8 +107,8 @@ def test_taking_one_available_task_after_the_other_does_not_get_slower(end: int)
     assert taken == (count if end else 2 * count)
 
 
-def test_one_task_that_stays_does_not_make_every_look_at_the_rest_longer() -> None:
-    """The oldest task is never delivered while a long chain runs behind it. Walks over all of that would time out."""
+def test_one_task_that_stays_does_not_make_every_iteration_longer() -> None:
+    """The oldest task is never delivered while a long chain runs behind it. Full iterations would time out."""
     count = 100_000
     scheduler = Scheduler(Dag.from_edges([(task + 1, task) for task in range(count)], ["stays"]))
     for task in range(count):

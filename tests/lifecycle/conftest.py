@@ -1,18 +1,18 @@
-"""A yard on each of the two databases; when a test is over, its store is counted afresh."""
+"""A harness on each of the two databases; after each test, every stored count is checked against the rows."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.lifecycle.grounds import Grounds
+from tests.lifecycle.harness import LifecycleHarness
 from tests.lifecycle.recount import recount
 from tests.store.check_cache import check_row_cache
 
 
 @pytest.fixture
-def yard(database_url: str) -> Iterator[Grounds]:
-    """A store with people, bots and a clock around it, that has to agree with itself in the end."""
-    one = Grounds(database_url)
+def harness(database_url: str) -> Iterator[LifecycleHarness]:
+    """A harness whose store must be consistent when the test ends."""
+    one = LifecycleHarness(database_url)
     try:
         yield one
         with one.store.read() as repo:

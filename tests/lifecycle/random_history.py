@@ -11,7 +11,7 @@ from taskyard.lifecycle.poll import poll
 from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.timeouts import apply_timeouts
 from taskyard.lifecycle.transaction import Transaction
-from tests.lifecycle.yard import Labels, Yard
+from tests.lifecycle.harness import BaseHarness, Labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 COMMAND = {"dimensions": {"pool": "default"}, "payload": {"command": ["true"]}}
 
 
-def random_history(yard: Yard, chance: Random) -> None:
+def random_history(harness: BaseHarness, chance: Random) -> None:
     """Make 80 random steps with four graphs and three bots."""
-    graphs = [yard.submit(random_graph(chance)) for _ in range(4)]
+    graphs = [harness.submit(random_graph(chance)) for _ in range(4)]
     bots = [f"b{number}" for number in range(3)]
     for bot in bots:
-        yard.hello(bot)
+        harness.hello(bot)
     steps: list[Callable[[], object]] = [
-        lambda: yard.claim(chance.choice(bots), chance.randint(1, 4)),
-        lambda: end_random_lease(yard, chance, bots),
-        lambda: end_random_lease(yard, chance, bots),
-        lambda: rerun_or_cancel(yard, chance, graphs),
-        lambda: yard.hello(chance.choice(bots)),
-        lambda: yard.later(chance.randint(1, 50_000)),
-        lambda: yard.do(apply_timeouts),
-        lambda: run_continuations(yard),
+        lambda: harness.claim(chance.choice(bots), chance.randint(1, 4)),
+        lambda: end_random_lease(harness, chance, bots),
+        lambda: end_random_lease(harness, chance, bots),
+        lambda: rerun_or_cancel(harness, chance, graphs),
+        lambda: harness.hello(chance.choice(bots)),
+        lambda: harness.advance(chance.randint(1, 50_000)),
+        lambda: harness.do(apply_timeouts),
+        lambda: run_continuations(harness),
     ]
     for _ in range(80):
         chance.choice(steps)()
@@ -56,9 +56,9 @@ def random_graph(chance: Random) -> dict[str, object]:
     return {"tasks": tasks}
 
 
-def end_random_lease(yard: Yard, chance: Random, bots: list[str]) -> None:
+def end_random_lease(harness: BaseHarness, chance: Random, bots: list[str]) -> None:
     bot = chance.choice(bots)
-    leases = leases_of(yard, bot)
+    leases = leases_of(harness, bot)
     if not leases:
         return
     lease, signal = chance.choice(leases), chance.choice([Signal.SUCCEED, Signal.FAIL, Signal.FAIL, Signal.LOSE])
@@ -68,10 +68,10 @@ def end_random_lease(yard: Yard, chance: Random, bots: list[str]) -> None:
         report = Report(lease.task, lease.attempt, lease.fence, signal, exit_code=int(signal is Signal.FAIL))
         poll(transaction, [Poll(bot, "s1", reports=(report,))])
 
-    yard.do(act)
+    harness.do(act)
 
 
-def rerun_or_cancel(yard: Yard, chance: Random, graphs: list[Labels]) -> None:
+def rerun_or_cancel(harness: BaseHarness, chance: Random, graphs: list[Labels]) -> None:
     """Rerun or cancel something at random: mostly a rerun."""
     labels = chance.choice(graphs)
     task, edge_budget = chance.choice(list(labels.values())), chance.choice([0, 1, 1_000])
@@ -91,17 +91,17 @@ def rerun_or_cancel(yard: Yard, chance: Random, graphs: list[Labels]) -> None:
                 if chance.random() < 0.2:
                     cancel(transaction, [Cancel(graph=labels.graph)])
 
-    yard.do(act)
+    harness.do(act)
 
 
-def leases_of(yard: Yard, bot: str) -> list[Lease]:
-    with yard.store.read() as repo:
+def leases_of(harness: BaseHarness, bot: str) -> list[Lease]:
+    with harness.store.read() as repo:
         tasks = repo.tasks.read([id for id, _ in repo.tasks.leased_by([bot], 9)])
-    return [Lease(task.id, task.life.attempt, task.fence, yard.now) for task in tasks]
+    return [Lease(task.id, task.life.attempt, task.fence, harness.now) for task in tasks]
 
 
-def run_continuations(yard: Yard) -> None:
-    with yard.store.read() as repo:
-        notes = repo.continuations.after(0, 100)
-    for note in notes:
-        yard.do(lambda transaction, id=note.id: run_page(transaction, id))  # type: ignore[misc]
+def run_continuations(harness: BaseHarness) -> None:
+    with harness.store.read() as repo:
+        open_continuations = repo.continuations.after(0, 100)
+    for one in open_continuations:
+        harness.do(lambda transaction, id=one.id: run_page(transaction, id))  # type: ignore[misc]

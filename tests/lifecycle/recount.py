@@ -1,7 +1,7 @@
-"""Counting a whole store afresh: every count that is kept has to be what its rows add up to.
+"""Recounts a whole store: every stored count must be what the rows add up to.
 
-Nothing of the life cycle is used here, only the core's own oracles. While notes are open some are still to be told, so
-only what does not wait for them is compared; what stays in a canceled graph is told to nobody.
+It uses only the core, nothing of the lifecycle package. While continuations are open, some transitions are not
+propagated yet, so it compares only counts that do not depend on them. In a canceled graph nothing is propagated.
 """
 
 from collections import defaultdict
@@ -19,51 +19,51 @@ MANY = 1_000_000
 
 
 def recount(repo: Repo) -> None:
-    """Compare what every graph and its tasks count with what there is."""
+    """Check the stored counts of every graph and its tasks."""
     for graph in repo.doctor.graphs(-1, MANY):
         if graph.loader is None:
             recount_graph(repo, graph)
 
 
 def recount_graph(repo: Repo, graph: GraphRecord) -> None:
-    """Compare what one graph and its tasks count with what there is."""
+    """Check the stored counts of one graph and its tasks."""
     ids = repo.tasks.page(graph.id, State, -1, MANY)
     tasks = {task.id: task for task in repo.tasks.read(ids)}
-    notes = [note for note in repo.continuations.after(-1, MANY) if note.graph == graph.id]
+    continuations = [one for one in repo.continuations.after(-1, MANY) if one.graph == graph.id]
     edges = repo.edges.into(ids)
-    check_tasks(tasks.values(), notes)
-    check_tally(graph, tasks, edges, notes)
-    if not notes and graph.canceled_ms is None:
+    check_tasks(tasks.values(), continuations)
+    check_tally(graph, tasks, edges, continuations)
+    if not continuations and graph.canceled_ms is None:
         check_edges(tasks, edges)
         check_handlers(tasks, edges)
     check_events(repo, graph, tasks)
     check_attempts(repo, tasks)
 
 
-def check_tasks(tasks: Iterable[TaskRecord], notes: list[Continuation]) -> None:
-    """Whoever has a bot is leased, and each task knows how many notes are about it."""
-    telling: dict[int, int] = defaultdict(int)
-    for note in notes:
-        if note.task is not None:
-            telling[note.task] += 1
+def check_tasks(tasks: Iterable[TaskRecord], continuations: list[Continuation]) -> None:
+    """A task has a bot exactly if it is leased, and each task counts the continuations about it."""
+    open_continuations: dict[int, int] = defaultdict(int)
+    for one in continuations:
+        if one.task is not None:
+            open_continuations[one.task] += 1
     for task in tasks:
         assert (task.bot is not None) == (task.state in LEASED), task
-        assert task.open_continuations == telling[task.id], task
+        assert task.open_continuations == open_continuations[task.id], task
 
 
 def check_tally(
-    graph: GraphRecord, tasks: dict[int, TaskRecord], edges: list[InEdge], notes: list[Continuation]
+    graph: GraphRecord, tasks: dict[int, TaskRecord], edges: list[InEdge], continuations: list[Continuation]
 ) -> None:
-    """The graph counts its visible tasks and its notes, and its state follows from that."""
+    """The graph counts its visible tasks and its continuations, and its state follows from that."""
     visible = {str(id): Member(task.state, task.life.round) for id, task in tasks.items() if not task.loading}
     counted, kept = tally(visible, {str(id): who for id, who in handlers(tasks, edges).items()}), graph.tally
-    assert (kept.active, kept.behind) == (counted.active + len(notes), counted.behind)
-    assert kept.unhandled == counted.unhandled or notes or graph.canceled_ms is not None
+    assert (kept.active, kept.behind) == (counted.active + len(continuations), counted.behind)
+    assert kept.unhandled == counted.unhandled or continuations or graph.canceled_ms is not None
     assert graph.state is verdict(graph.tally, graph.canceled_ms is not None)
 
 
 def check_edges(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> None:
-    """Everybody knows what its edges know, and whoever listens is where its gate wants it."""
+    """The edge counts of each task are right, and each task that its gate can still move is where its gate wants it."""
     counts: dict[int, dict[EdgeState, int]] = {id: dict.fromkeys(EdgeState, 0) for id in tasks}
     for edge in edges:
         counts[edge.dependent][known(edge.on, tasks[edge.prerequisite].state)] += 1
@@ -75,31 +75,31 @@ def check_edges(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> None:
 
 
 def check_handlers(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> None:
-    """Whoever failed knows who deals with it."""
-    dealing = handlers(tasks, edges)
+    """The handler counts of each failed task are right."""
+    found = handlers(tasks, edges)
     for task in tasks.values():
         if task.state in UNSUCCESSFUL:
-            counted = handlers_of(Member(task.state, task.life.round), dealing.get(task.id, ()))
+            counted = handlers_of(Member(task.state, task.life.round), found.get(task.id, ()))
             assert task.handlers == counted, task
         assert min(task.handlers.ran, task.handlers.open) >= 0, task
         assert isinstance(task.handlers, Handlers)
 
 
 def handlers(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> dict[int, list[Handler]]:
-    """Find who would deal with the failure of each task, each once."""
+    """The failure handlers of each task, each once."""
     found = {
         (edge.prerequisite, edge.dependent): Handler(tasks[edge.dependent].state, edge.handled_round)
         for edge in edges
         if edge.on is not On.SUCCESS
     }
-    dealing: dict[int, list[Handler]] = defaultdict(list)
+    by_task: dict[int, list[Handler]] = defaultdict(list)
     for (prerequisite, _), handler in found.items():
-        dealing[prerequisite].append(handler)
-    return dealing
+        by_task[prerequisite].append(handler)
+    return by_task
 
 
 def check_events(repo: Repo, graph: GraphRecord, tasks: dict[int, TaskRecord]) -> None:
-    """Events are numbered without a gap, and the last one of each thing says where it is."""
+    """Events are numbered without a gap, and the last event of each graph and task has its state."""
     found = {id: repo.events.of(id, 0, MANY) for id in [graph.id, *tasks]}
     numbers = sorted(event.number for events in found.values() for event in events)
     assert numbers == list(range(1, graph.events + 1))
@@ -111,7 +111,7 @@ def check_events(repo: Repo, graph: GraphRecord, tasks: dict[int, TaskRecord]) -
 
 
 def check_attempts(repo: Repo, tasks: dict[int, TaskRecord]) -> None:
-    """Attempts are numbered from 1, do not overlap, and only the last of a leased task goes on; fences rise."""
+    """Attempts are numbered from 1, do not overlap, and only the last of a leased task is open; fences rise."""
     for task in tasks.values():
         attempts = repo.attempts.of(task.id) if task.life.attempt else []
         assert [one.number for one in attempts] == list(range(1, task.life.attempt + 1))

@@ -1,4 +1,4 @@
-"""What was asked for, as text: what is at its default is not written, so a default is for ever."""
+"""Definitions as JSON: fields with their defaults are left out, so a default can never change."""
 
 import json
 
@@ -10,7 +10,7 @@ from taskyard.lifecycle.definitions import decoded, encoded
 from taskyard.store.rows import decode_rules, encode_rules
 
 COMMAND = Slice((("pool", ("p",)),), {"command": ["true"]}, Kind.COMMAND)
-#: Another default here would change what stored tasks mean: it needs a migration that writes the old one down.
+#: Another default here would change the meaning of stored tasks: it needs a migration that writes the old one.
 FOR_EVER: dict[type, dict[str, object]] = {
     Edge: {"on": On.SUCCESS},
     Reruns: {"count": 0, "delay_ms": 0, "factor": 1.0, "exit_codes": ()},
@@ -25,7 +25,7 @@ FOR_EVER: dict[type, dict[str, object]] = {
     Patience: {"expires_ms": 86_400_000, "wait_for_capacity": True},
     Rules: {
         "reruns": 0, "delay_ms": 0, "factor": 1, "exit_codes": (), "retries": 2, "slices": (Patience(),),
-        "deadline_ms": None, "not_before_ms": None,
+        "deadline_ms": None, "not_before_ms": None, "idempotent": False,
     },
 }  # fmt: skip
 #: Parts that have no default, so they are always written.
@@ -38,7 +38,7 @@ def test_a_default_that_is_not_written_down_is_what_it_always_was() -> None:
         assert optional == known, kind
 
 
-def test_a_plain_task_says_little() -> None:
+def test_a_definition_leaves_out_defaults() -> None:
     task = Task("t", (COMMAND,), (Edge("a"), Edge("b", On.ALWAYS)))
     assert json.loads(encoded(task)) == {
         "label": "t",
@@ -48,7 +48,7 @@ def test_a_plain_task_says_little() -> None:
     assert decoded(encoded(task)) == task
 
 
-def test_a_task_that_says_everything_comes_back() -> None:
+def test_a_definition_with_every_field_is_read_back() -> None:
     slices = (COMMAND, Slice((), {"noop": True}, Kind.NOOP, 5_000, False))
     task = Task(
         "t", slices, (Edge("a", On.FAILURE),), Join.ANY, Impossible.SKIP, Reruns(2, 5, 1.5, (3, 4)), "r", 7,
@@ -63,6 +63,10 @@ def test_equal_rules_are_one_text() -> None:
     assert len(texts) == 1
 
 
-def test_rules_come_back() -> None:
-    for rules in (Rules(), Rules(reruns=2), Rules(2, 5, 1.5, (3,), 0, (Patience(5, False),), Millis(7), Millis(6))):
+def test_rules_are_read_back() -> None:
+    for rules in (
+        Rules(),
+        Rules(reruns=2),
+        Rules(2, 5, 1.5, (3,), 0, (Patience(5, False),), Millis(7), Millis(6), True),
+    ):
         assert decode_rules(encode_rules(rules)) == rules

@@ -10,8 +10,8 @@ from sqlalchemy import Column
 
 from taskyard.lifecycle.doctor.repair import repair
 from taskyard.store.schema import metadata
-from tests.lifecycle.grounds import Grounds
-from tests.lifecycle.scene import Scene, found, set_scene
+from tests.lifecycle.harness import LifecycleHarness
+from tests.lifecycle.populated_store import PopulatedStore, populate, run_doctor
 from tests.postgres import Postgres
 
 #: What is done to the rows, and what is found: kinds and columns.
@@ -38,20 +38,20 @@ def other(table: str, column: str, value: object, where: str) -> Damage:
 
 #: Counts. A repair writes what is counted, and every row is as it was before.
 REPAIRED: list[Damage] = [
-    # Tasks: what their edges know, who handles their failure,
+    # Tasks: their edge counts, their handler counts,
     task("awaited", "later", 2),
     task("awaited", "long", 2),
     task("awaited", "ended", 1),  # in a canceled graph
     task("met", "later", 2),
-    task("met", "deaf", 1),  # a continuation has yet to tell it
+    task("met", "deaf", 1),  # a continuation has not reached it yet
     task("met", "cure", 3),
     ("UPDATE task SET met = 0, awaited = 1 WHERE id = {cure}", {("task", "met"), ("task", "awaited")}),
     task("broken", "after", 2),
     task("impossible", "after", 1),
     task("handlers_ran", "boom", 1),
     task("handlers_open", "boom", 0),
-    task("handlers_open", "told", 0),  # a continuation has yet to tell its handler
-    # their open continuations, whether an admission pass has to admit them, and when the clock has to look at them.
+    task("handlers_open", "told", 0),  # a continuation has not reached its handler yet
+    # their open continuations, whether an admission pass has to admit them, and when their next timeout is due.
     task("open_continuations", "told", 0),
     task("open_continuations", "long", 1),
     task("needs_admission", "lone", 0),
@@ -156,10 +156,7 @@ REPORTED: list[Damage] = [
     graph("loader", "now", "'somebody'"),
     ("DELETE FROM graph_definition WHERE id = {now}", {("graph", "definition")}),
     # The fleet, and rows without an attempt. Holders of mutexes, limits and pools have tests of their own.
-    (
-        "UPDATE queue SET number = 50 WHERE number = 1; UPDATE service SET queues = 50",
-        {("service", "number of queues")},
-    ),
+    ("UPDATE task SET queue_id = 7 WHERE id = {long}", {("task", "queue")}),
     other("queue", "dimensions", '\'[["pool",["x"]]]\'', "pool = 'roof'"),
     ("UPDATE server SET since_ms = seen_ms + 3600000", {("service", "since_ms")}),
     ("INSERT INTO result (task_id, attempt, body) VALUES ({long}, 9, '')", {("result", "attempt")}),
@@ -172,92 +169,92 @@ REPORTED: list[Damage] = [
 ]
 
 
-class Stage:
-    """A scene in one database, used again as long as nothing in it has changed."""
+class ReusedStore:
+    """A populated store in one database, which is used again until a test has changed it."""
 
     def __init__(self, fresh: Callable[[], str]) -> None:
         self._fresh = fresh
-        self._scene: Scene | None = None
+        self._populated: PopulatedStore | None = None
         self._before: object = None
 
-    def scene(self) -> Scene:
-        if self._scene is None or dump(self._scene) != self._before:
+    def populated(self) -> PopulatedStore:
+        if self._populated is None or dump(self._populated) != self._before:
             self.close()
             url = self._fresh()
-            self._scene = set_scene(Grounds(url), url)
-            self._before = dump(self._scene)
-        return self._scene
+            self._populated = populate(LifecycleHarness(url), url)
+            self._before = dump(self._populated)
+        return self._populated
 
     def close(self) -> None:
-        if self._scene is not None:
-            self._scene.yard.close()
+        if self._populated is not None:
+            self._populated.harness.close()
 
 
 @pytest.fixture(scope="module")
-def stages(
+def stores(
     postgres: Postgres, sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Stage]]:
+) -> Iterator[dict[str, ReusedStore]]:
     def copy() -> str:
-        return f"sqlite:///{shutil.copy(sqlite_template, tmp_path_factory.mktemp('stage') / 'taskyard.db')}"
+        return f"sqlite:///{shutil.copy(sqlite_template, tmp_path_factory.mktemp('populated') / 'taskyard.db')}"
 
-    both = {"sqlite": Stage(copy), "postgres": Stage(postgres.fresh)}
+    both = {"sqlite": ReusedStore(copy), "postgres": ReusedStore(postgres.fresh)}
     yield both
-    for stage in both.values():
-        stage.close()
+    for store in both.values():
+        store.close()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def scene(request: pytest.FixtureRequest, stages: dict[str, Stage]) -> Scene:
-    return stages[request.param].scene()
+def populated(request: pytest.FixtureRequest, stores: dict[str, ReusedStore]) -> PopulatedStore:
+    return stores[request.param].populated()
 
 
-def do_damage(scene: Scene, text: str, columns: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Damage rows; say what has to be found."""
-    with scene.yard.store.read() as repo:
-        claim = next(one.number for one in repo.events.of(scene.ids["long"], 0, 100) if one.signal == "claim")
-        birth, turn = (one.number for one in repo.events.of(scene.ids["over"], 0, 100))
-    scene.sql(text, claim=claim, birth=birth)
-    return scene.named(columns, claim=claim, turn=turn)
+def do_damage(populated: PopulatedStore, text: str, columns: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Damage rows; return what has to be found."""
+    with populated.harness.store.read() as repo:
+        claim = next(one.number for one in repo.events.of(populated.ids["long"], 0, 100) if one.signal == "claim")
+        birth, turn = (one.number for one in repo.events.of(populated.ids["over"], 0, 100))
+    populated.sql(text, claim=claim, birth=birth)
+    return populated.named(columns, claim=claim, turn=turn)
 
 
-def dump(scene: Scene) -> dict[str, list[tuple[object, ...]]]:
+def dump(populated: PopulatedStore) -> dict[str, list[tuple[object, ...]]]:
     """Read everything but what a repair leaves behind on purpose."""
     tables = [one for one in metadata.sorted_tables if one.name not in {"audit", "admission_dirty"}]
     texts = {
         one.name: f"SELECT {_listed(one.columns)} FROM {one.name} ORDER BY {_listed(one.primary_key)}"  # noqa: S608 - ours
         for one in tables
     }
-    return dict(zip(texts, scene.answers(*texts.values()), strict=True))
+    return dict(zip(texts, populated.answers(*texts.values()), strict=True))
 
 
 def _listed(columns: Iterable[Column[Any]]) -> str:
-    return ", ".join(one.name for one in columns if str(one) != "bot.version")
+    return ", ".join(one.name for one in columns if str(one) != "bot.changes")
 
 
-def test_a_healthy_store_has_no_findings(scene: Scene) -> None:
-    assert [str(one) for one in found(scene.yard)] == []
+def test_a_healthy_store_has_no_findings(populated: PopulatedStore) -> None:
+    assert [str(one) for one in run_doctor(populated.harness)] == []
 
 
 @pytest.mark.parametrize("damage", REPAIRED)
-def test_a_wrong_count_is_found_and_every_row_is_repaired(scene: Scene, damage: Damage) -> None:
-    before = dump(scene)
-    wrong = do_damage(scene, *damage)
-    assert dump(scene) != before
-    findings = found(scene.yard)
+def test_a_wrong_count_is_found_and_every_row_is_repaired(populated: PopulatedStore, damage: Damage) -> None:
+    before = dump(populated)
+    wrong = do_damage(populated, *damage)
+    assert dump(populated) != before
+    findings = run_doctor(populated.harness)
     assert {(one.kind, one.column) for one in findings} == wrong
     assert [str(one) for one in findings if not one.mendable] == []
-    assert repair(scene.yard.do, findings, "ann") == len(findings)
-    assert [str(one) for one in found(scene.yard)] == []
-    assert dump(scene) == before
+    assert repair(populated.harness.do, findings, "ann") == len(findings)
+    assert [str(one) for one in run_doctor(populated.harness)] == []
+    assert dump(populated) == before
 
 
 @pytest.mark.parametrize("damage", REPORTED)
-def test_a_broken_invariant_is_found_and_left_to_a_person(scene: Scene, damage: Damage) -> None:
-    wrong = do_damage(scene, *damage)
-    findings = found(scene.yard)
+def test_a_broken_invariant_is_found_and_left_to_a_person(populated: PopulatedStore, damage: Damage) -> None:
+    wrong = do_damage(populated, *damage)
+    findings = run_doctor(populated.harness)
     assert {(one.kind, one.column) for one in findings} == wrong
     left = [one for one in findings if not one.mendable]
     assert left
-    while findings := [one for one in found(scene.yard) if one.mendable]:
-        repair(scene.yard.do, findings)
-    assert set(left) <= set(found(scene.yard))
+    while findings := [one for one in run_doctor(populated.harness) if one.mendable]:
+        repair(populated.harness.do, findings)
+    assert set(left) <= set(run_doctor(populated.harness))

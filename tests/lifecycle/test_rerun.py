@@ -2,10 +2,9 @@
 
 from taskyard.core.states import Signal, State
 from taskyard.lifecycle.commands import BulkOutcome, Code, Done, Refusal
-from tests.lifecycle.grounds import MANY, Grounds, graph, node, rays, star
-from tests.lifecycle.in_short import in_short
-from tests.lifecycle.tallied import EDGES, Tallied
-from tests.lifecycle.yard import Labels, chain
+from tests.lifecycle.counting_store import EDGES, CountingStore
+from tests.lifecycle.graphs import MANY, chain, graph, node, rays, star
+from tests.lifecycle.harness import Labels, LifecycleHarness, without_counts
 
 
 def refused(outcome: object) -> tuple[Code, str]:
@@ -13,50 +12,56 @@ def refused(outcome: object) -> tuple[Code, str]:
     return outcome.code, outcome.text.split(": ")[-1]
 
 
-def test_a_rerun_counts_every_budget_afresh(yard: Grounds) -> None:
-    labels = yard.submit(graph(a=node(reruns=1, retries=1)))
-    yard.hello("rack1")
-    yard.end("rack1", yard.claim("rack1")[0], Signal.LOSE)
+def test_a_rerun_counts_every_budget_afresh(harness: LifecycleHarness) -> None:
+    labels = harness.submit(graph(a=node(reruns=1, retries=1)))
+    harness.hello("rack1")
+    harness.end("rack1", harness.claim("rack1")[0], Signal.LOSE)
     for _ in range(2):
-        yard.fail("rack1", yard.claim("rack1")[0])
-    assert yard.words(labels) == {"a": "failed"}
-    assert yard.rerun(labels["a"]) == Done(labels["a"], State.WAITING)
-    life = yard.task(labels["a"]).life
+        harness.fail("rack1", harness.claim("rack1")[0])
+    assert harness.state_names(labels) == {"a": "failed"}
+    assert harness.rerun(labels["a"]) == Done(labels["a"], State.WAITING)
+    life = harness.task(labels["a"]).life
     assert (life.round, life.attempt, life.reruns_used, life.retries_used) == (2, 3, 0, 0)
-    yard.end("rack1", yard.claim("rack1")[0], Signal.LOSE)
-    yard.fail("rack1", yard.claim("rack1")[0])
-    assert yard.words(labels) == {"a": "waiting"}
-    yard.fail("rack1", yard.claim("rack1")[0])
-    assert yard.words(labels) == {"a": "failed"}
-    assert yard.audits(labels["a"]) == [("ann", "rerun", "")]
+    harness.end("rack1", harness.claim("rack1")[0], Signal.LOSE)
+    harness.fail("rack1", harness.claim("rack1")[0])
+    assert harness.state_names(labels) == {"a": "waiting"}
+    harness.fail("rack1", harness.claim("rack1")[0])
+    assert harness.state_names(labels) == {"a": "failed"}
+    assert harness.audits(labels["a"]) == [("ann", "rerun", "")]
 
 
-def test_a_rerun_of_what_is_under_way_is_an_echo(yard: Grounds) -> None:
-    labels = yard.submit(chain("a", "b"))
-    assert yard.rerun(labels["a"]) == Done(labels["a"], State.WAITING, echo=True)
-    assert yard.rerun(labels["b"]) == Done(labels["b"], State.UNSCHEDULED, echo=True)
-    assert yard.audits(labels["a"]) == []
+def test_a_rerun_of_what_is_under_way_is_an_echo(harness: LifecycleHarness) -> None:
+    labels = harness.submit(chain("a", "b"))
+    assert harness.rerun(labels["a"]) == Done(labels["a"], State.WAITING, echo=True)
+    assert harness.rerun(labels["b"]) == Done(labels["b"], State.UNSCHEDULED, echo=True)
+    assert harness.audits(labels["a"]) == []
 
 
-def test_what_cannot_be_rerun_is_refused_with_the_reason(yard: Grounds) -> None:
-    labels = yard.submit(graph(a=node(), b=node(), c=node("b"), late=node(deadline="10s"), e=node("a", "b")))
-    yard.hello("rack1")
-    yard.run("rack1", labels, "b", "late")
-    yard.later(10_000)
-    assert refused(yard.rerun(labels["a"])) == (Code.CONFLICT, "it is successful")
-    assert refused(yard.rerun(labels["c"])) == (Code.CONFLICT, "it is blocked")
-    assert refused(yard.rerun(labels["late"])) == (Code.CONFLICT, "its deadline has passed")
-    assert refused(yard.rerun(labels.graph))[0] is Code.NOT_FOUND
-    assert refused(yard.rerun(graph=labels["a"]))[0] is Code.NOT_FOUND
+def test_what_cannot_be_rerun_is_refused_with_the_reason(harness: LifecycleHarness) -> None:
+    labels = harness.submit(graph(a=node(), b=node(), c=node("b"), late=node(deadline="10s"), e=node("a", "b")))
+    harness.hello("rack1")
+    harness.run("rack1", labels, "b", "late")
+    harness.advance(10_000)
+    assert refused(harness.rerun(labels["a"])) == (Code.CONFLICT, "it is successful")
+    assert refused(harness.rerun(labels["c"])) == (Code.CONFLICT, "it is blocked")
+    assert refused(harness.rerun(labels["late"])) == (Code.CONFLICT, "its deadline has passed")
+    assert refused(harness.rerun(labels.graph))[0] is Code.NOT_FOUND
+    assert refused(harness.rerun(graph=labels["a"]))[0] is Code.NOT_FOUND
 
 
-def test_a_rerun_mends_what_was_blocked_and_what_stepped_aside(yard: Grounds) -> None:
-    labels = yard.submit(graph(a=node(), b=node("a"), c=node("b"), d=node("a", on_impossible="skip"), e=node("d")))
-    yard.hello("rack1")
-    yard.run("rack1", labels, "a")
-    assert yard.words(labels) == {"a": "failed", "b": "blocked", "c": "unscheduled", "d": "skipped", "e": "skipped"}
-    yard.rerun(labels["a"])
-    assert yard.words(labels) == {
+def test_a_rerun_mends_blocked_and_skipped_dependents(harness: LifecycleHarness) -> None:
+    labels = harness.submit(graph(a=node(), b=node("a"), c=node("b"), d=node("a", on_impossible="skip"), e=node("d")))
+    harness.hello("rack1")
+    harness.run("rack1", labels, "a")
+    assert harness.state_names(labels) == {
+        "a": "failed",
+        "b": "blocked",
+        "c": "unscheduled",
+        "d": "skipped",
+        "e": "skipped",
+    }
+    harness.rerun(labels["a"])
+    assert harness.state_names(labels) == {
         "a": "waiting",
         "b": "unscheduled",
         "c": "unscheduled",
@@ -64,44 +69,44 @@ def test_a_rerun_mends_what_was_blocked_and_what_stepped_aside(yard: Grounds) ->
         "e": "unscheduled",
     }
     for _ in range(3):
-        yard.run("rack1", labels)
-    assert yard.verdict(labels) == "finished"
+        harness.run("rack1", labels)
+    assert harness.graph_state(labels) == "finished"
 
 
-def test_a_task_is_released_after_the_end_that_releases_it_in_one_transaction_too(yard: Grounds) -> None:
+def test_a_task_is_released_after_the_end_that_releases_it_in_one_transaction_too(harness: LifecycleHarness) -> None:
     handled = node("c", failure=["s"], on_impossible="fail")
-    labels = yard.submit(
+    labels = harness.submit(
         graph(a=node(), c=node(), s=node("a", on_impossible="skip"), f=handled, x=node("a", failure=["f"], join="any"))
     )
-    yard.hello("rack1")
-    yard.run("rack1", labels, "a", "c")
-    yard.run("rack1", labels, "a", "c")
-    assert yard.words(labels) == {"a": "failed", "c": "failed", "s": "skipped", "f": "skipped", "x": "blocked"}
-    yard.rerun(labels["a"])
-    assert (yard.words(labels)["f"], yard.words(labels)["x"]) == ("failed", "waiting")
-    with yard.store.read() as repo:
+    harness.hello("rack1")
+    harness.run("rack1", labels, "a", "c")
+    harness.run("rack1", labels, "a", "c")
+    assert harness.state_names(labels) == {"a": "failed", "c": "failed", "s": "skipped", "f": "skipped", "x": "blocked"}
+    harness.rerun(labels["a"])
+    assert (harness.state_names(labels)["f"], harness.state_names(labels)["x"]) == ("failed", "waiting")
+    with harness.store.read() as repo:
         failed = [one.number for one in repo.events.of(labels["f"], 0, 99) if one.target == "failed"]
         released = [one.number for one in repo.events.of(labels["x"], 0, 99) if one.signal == "release"]
     assert max(failed) < max(released)
 
 
-def test_a_task_rerun_behind_a_failure_is_blocked_again_at_once(yard: Grounds) -> None:
-    labels = yard.submit(graph(a=node(), b=node("a", on_impossible="fail"), c=node("a")))
-    yard.cancel(labels["c"])
-    yard.cancel(labels["a"])
-    assert yard.words(labels) == {"a": "canceled", "b": "failed", "c": "canceled"}
-    assert yard.rerun(labels["c"]) == Done(labels["c"], State.BLOCKED)
-    assert yard.rerun(labels["b"]) == Done(labels["b"], State.FAILED)
+def test_a_task_rerun_behind_a_failure_is_blocked_again_at_once(harness: LifecycleHarness) -> None:
+    labels = harness.submit(graph(a=node(), b=node("a", on_impossible="fail"), c=node("a")))
+    harness.cancel(labels["c"])
+    harness.cancel(labels["a"])
+    assert harness.state_names(labels) == {"a": "canceled", "b": "failed", "c": "canceled"}
+    assert harness.rerun(labels["c"]) == Done(labels["c"], State.BLOCKED)
+    assert harness.rerun(labels["b"]) == Done(labels["b"], State.FAILED)
 
 
-def test_a_rerun_of_a_graph_takes_all_that_failed_and_what_failed_with_it(yard: Grounds) -> None:
-    labels = yard.submit(
+def test_a_rerun_of_a_graph_takes_all_that_failed_and_what_failed_with_it(harness: LifecycleHarness) -> None:
+    labels = harness.submit(
         graph(a=node(), b=node("a", on_impossible="fail"), c=node("b"), d=node(), ok=node(), stop=node(priority=255))
     )
-    yard.hello("rack1")
-    yard.cancel(labels["stop"])
-    yard.run("rack1", labels, "a", "d")
-    assert yard.words(labels) == {
+    harness.hello("rack1")
+    harness.cancel(labels["stop"])
+    harness.run("rack1", labels, "a", "d")
+    assert harness.state_names(labels) == {
         "a": "failed",
         "b": "failed",
         "c": "blocked",
@@ -109,12 +114,12 @@ def test_a_rerun_of_a_graph_takes_all_that_failed_and_what_failed_with_it(yard: 
         "ok": "successful",
         "stop": "canceled",
     }
-    answer = yard.rerun(graph=labels.graph)
-    assert in_short(answer) == BulkOutcome(labels.graph, 4)
+    answer = harness.rerun(graph=labels.graph)
+    assert without_counts(answer) == BulkOutcome(labels.graph, 4)
     assert isinstance(answer, BulkOutcome)
     assert (answer.total, answer.unblocked) == (4, 1)
     assert set(answer.tasks) == {labels[one] for one in ("a", "b", "d", "stop")}
-    assert yard.words(labels) == {
+    assert harness.state_names(labels) == {
         "a": "waiting",
         "b": "unscheduled",
         "c": "unscheduled",
@@ -122,115 +127,117 @@ def test_a_rerun_of_a_graph_takes_all_that_failed_and_what_failed_with_it(yard: 
         "ok": "successful",
         "stop": "waiting",
     }
-    assert yard.rerun(graph=labels.graph) == BulkOutcome(labels.graph, 0, echo=True)
-    assert yard.audits(labels.graph) == [("ann", "submit", "6 tasks"), ("ann", "rerun", "4 tasks")]
+    assert harness.rerun(graph=labels.graph) == BulkOutcome(labels.graph, 0, echo=True)
+    assert harness.audits(labels.graph) == [("ann", "submit", "6 tasks"), ("ann", "rerun", "4 tasks")]
 
 
-def test_nothing_is_rerun_in_a_graph_that_is_over(yard: Grounds) -> None:
-    done = yard.submit(graph(a=node(), page=node(failure=["a"])))
-    yard.hello("rack1")
-    yard.run("rack1", done, "a")
-    yard.run("rack1", done)
-    stopped = yard.submit(chain("a"))
-    yard.cancel(graph=stopped.graph)
+def test_nothing_is_rerun_in_a_graph_that_is_over(harness: LifecycleHarness) -> None:
+    done = harness.submit(graph(a=node(), page=node(failure=["a"])))
+    harness.hello("rack1")
+    harness.run("rack1", done, "a")
+    harness.run("rack1", done)
+    stopped = harness.submit(chain("a"))
+    harness.cancel(graph=stopped.graph)
     for labels in (done, stopped):
-        assert refused(yard.rerun(labels["a"])) == (Code.CONFLICT, "run it again from a label on, as a new graph")
-        assert refused(yard.rerun(graph=labels.graph)) == (
+        assert refused(harness.rerun(labels["a"])) == (Code.CONFLICT, "run it again from a label on, as a new graph")
+        assert refused(harness.rerun(graph=labels.graph)) == (
             Code.CONFLICT,
             "run it again from a label on, as a new graph",
         )
 
 
-def test_a_rerun_begins_with_the_first_slice_again(yard: Grounds) -> None:
+def test_a_rerun_begins_with_the_first_slice_again(harness: LifecycleHarness) -> None:
     slices = [
         {"dimensions": {"pool": "default", "gpu": "h100"}, "expires": "10s", "wait_for_capacity": True},
         {"dimensions": {"pool": "default"}},
     ]
-    labels = yard.submit(graph(a=node(slices=slices)))
-    yard.hello("rack1")
-    first = yard.task(labels["a"]).queue
-    yard.wait(10_000, awake=["rack1"])
-    assert yard.task(labels["a"]).queue != first
-    yard.fail("rack1", yard.claim("rack1")[0])
-    yard.rerun(labels["a"])
-    task = yard.task(labels["a"])
+    labels = harness.submit(graph(a=node(slices=slices)))
+    harness.hello("rack1")
+    first = harness.task(labels["a"]).queue
+    harness.wait(10_000, awake=["rack1"])
+    assert harness.task(labels["a"]).queue != first
+    harness.fail("rack1", harness.claim("rack1")[0])
+    harness.rerun(labels["a"])
+    task = harness.task(labels["a"])
     assert (task.life.slice_index, task.queue, str(task.state)) == (0, first, "waiting")
-    assert yard.claim("rack1") == ()
+    assert harness.claim("rack1") == ()
 
 
-def test_a_rerun_finds_out_how_its_prerequisites_went_on_without_reading_an_edge(yard: Grounds) -> None:
+def test_a_rerun_finds_out_how_its_prerequisites_went_on_without_reading_an_edge(harness: LifecycleHarness) -> None:
     names = [f"t{place}" for place in range(30)]
-    labels = yard.submit({"tasks": {**{name: node() for name in names}, "end": node(*names), "clean": node(*names)}})
-    yard.hello("rack1")
+    labels = harness.submit({"tasks": {**{name: node() for name in names}, "end": node(*names), "clean": node(*names)}})
+    harness.hello("rack1")
     for label in ("end", "clean"):
-        yard.cancel(labels[label])
-    yard.run("rack1", labels, "t7")
-    yard.store = tallied = Tallied(yard.store)
-    assert yard.rerun(labels["end"]) == Done(labels["end"], State.BLOCKED)
-    assert tallied.most(EDGES) == 0
-    yard.rerun(labels["t7"])
-    yard.run("rack1", labels)
-    assert yard.rerun(labels["clean"]) == Done(labels["clean"], State.WAITING)
-    assert yard.words(labels)["end"] == "waiting"
+        harness.cancel(labels[label])
+    harness.run("rack1", labels, "t7")
+    harness.store = counting = CountingStore(harness.store)
+    assert harness.rerun(labels["end"]) == Done(labels["end"], State.BLOCKED)
+    assert counting.most(EDGES) == 0
+    harness.rerun(labels["t7"])
+    harness.run("rack1", labels)
+    assert harness.rerun(labels["clean"]) == Done(labels["clean"], State.WAITING)
+    assert harness.state_names(labels)["end"] == "waiting"
 
 
-def failed_star(yard: Grounds, document: dict[str, object]) -> Labels:
-    labels = yard.submit(document)
-    yard.hello("rack1")
-    yard.run("rack1", labels, "hub")
-    yard.run_continuations()
-    assert yard.census(labels) == {"failed": MANY + 1}
+def failed_star(harness: LifecycleHarness, document: dict[str, object]) -> Labels:
+    labels = harness.submit(document)
+    harness.hello("rack1")
+    harness.run("rack1", labels, "hub")
+    harness.run_continuations()
+    assert harness.count_states(labels) == {"failed": MANY + 1}
     return labels
 
 
-def test_a_large_rerun_goes_page_by_page_and_no_task_fails_again_for_being_early(yard: Grounds) -> None:
+def test_a_large_rerun_goes_page_by_page_and_no_task_fails_again_for_being_early(harness: LifecycleHarness) -> None:
     document = star(on_impossible="fail")
     nodes = document["tasks"]
     assert isinstance(nodes, dict)
     # The hub is the youngest here: by its key alone it would come last.
-    labels = failed_star(yard, {"tasks": {**{label: nodes[label] for label in reversed(nodes)}}})
-    assert in_short(yard.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
-    assert len(yard.notes()) == 6  # the hub has so much to tell that it goes alone
-    yard.run_continuations()
-    assert yard.census(labels) == {"unscheduled": MANY, "waiting": 1}
-    assert {yard.task(id).life.round for id in list(labels.values())[::500]} == {2}
-    yard.run("rack1", labels)
-    yard.run_continuations()
-    assert yard.census(labels) == {"successful": 1, "waiting": MANY}
+    labels = failed_star(harness, {"tasks": {**{label: nodes[label] for label in reversed(nodes)}}})
+    assert without_counts(harness.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
+    assert len(harness.continuations()) == 6  # the hub has so many dependents that it moves alone
+    harness.run_continuations()
+    assert harness.count_states(labels) == {"unscheduled": MANY, "waiting": 1}
+    assert {harness.task(id).life.round for id in list(labels.values())[::500]} == {2}
+    harness.run("rack1", labels)
+    harness.run_continuations()
+    assert harness.count_states(labels) == {"successful": 1, "waiting": MANY}
 
 
-def test_a_large_rerun_ends_with_its_graph(yard: Grounds) -> None:
-    labels = failed_star(yard, star(on_impossible="fail"))
-    yard.rerun(graph=labels.graph)
-    yard.take_up(yard.notes()[0])
-    yard.cancel(graph=labels.graph)
-    yard.run_continuations()
-    assert set(yard.census(labels)) == {"canceled", "failed"}
-    assert yard.graph(labels.graph).tally.active == 0
+def test_a_large_rerun_ends_with_its_graph(harness: LifecycleHarness) -> None:
+    labels = failed_star(harness, star(on_impossible="fail"))
+    harness.rerun(graph=labels.graph)
+    harness.run_continuation(harness.continuations()[0])
+    harness.cancel(graph=labels.graph)
+    harness.run_continuations()
+    assert set(harness.count_states(labels)) == {"canceled", "failed"}
+    assert harness.graph(labels.graph).tally.active == 0
     assert len(rays(labels)) == MANY
 
 
-def test_a_task_that_fails_by_policy_is_rerun_once_it_knows_of_the_mend(yard: Grounds) -> None:
-    labels = failed_star(yard, star(on_impossible="fail"))
+def test_a_task_that_fails_by_policy_is_rerun_once_it_knows_of_the_mend(harness: LifecycleHarness) -> None:
+    labels = failed_star(harness, star(on_impossible="fail"))
     ray = max(rays(labels).values())
-    yard.rerun(labels["hub"])
-    assert in_short(yard.rerun(ray)) == BulkOutcome(ray, 0, promised=True)
-    assert str(yard.task(ray).state) == "failed"
-    yard.run_continuations()
-    assert yard.census(labels) == {"failed": MANY - 1, "unscheduled": 1, "waiting": 1}
+    harness.rerun(labels["hub"])
+    assert without_counts(harness.rerun(ray)) == BulkOutcome(ray, 0, promised=True)
+    assert str(harness.task(ray).state) == "failed"
+    harness.run_continuations()
+    assert harness.count_states(labels) == {"failed": MANY - 1, "unscheduled": 1, "waiting": 1}
 
 
-def test_a_failure_that_has_much_to_tell_and_what_failed_with_it_are_rerun_in_turn(yard: Grounds) -> None:
+def test_a_failure_with_many_dependents_and_those_that_failed_with_it_are_rerun_in_turn(
+    harness: LifecycleHarness,
+) -> None:
     nodes = {
         "hub": node(),
         **{f"ray{place}": node("hub") for place in range(1_100)},
         "end": node("hub", on_impossible="fail"),
     }
-    labels = yard.submit({"tasks": nodes})
-    yard.hello("rack1")
-    yard.run("rack1", labels, "hub")
-    yard.run_continuations()
-    assert yard.census(labels) == {"blocked": 1_100, "failed": 2}
-    assert in_short(yard.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
-    yard.run_continuations()
-    assert yard.census(labels) == {"unscheduled": 1_101, "waiting": 1}
+    labels = harness.submit({"tasks": nodes})
+    harness.hello("rack1")
+    harness.run("rack1", labels, "hub")
+    harness.run_continuations()
+    assert harness.count_states(labels) == {"blocked": 1_100, "failed": 2}
+    assert without_counts(harness.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
+    harness.run_continuations()
+    assert harness.count_states(labels) == {"unscheduled": 1_101, "waiting": 1}

@@ -1,1 +1,1 @@
-"""The durable life cycle against a model of it: the same steps, and the same states after each."""
+"""The lifecycle package against a simple model: the same steps lead to the same states."""

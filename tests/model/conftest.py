@@ -1,6 +1,6 @@
-"""What asserts in these modules is explained like what asserts in a test."""
+"""Makes pytest explain failed assertions in these helper modules as in tests."""
 
 import pytest
 
-for name in ("history", "machine", "paged", "premises", "steps"):
+for name in ("harness", "history", "machine", "paged_machine", "steps"):
     pytest.register_assert_rewrite(f"tests.model.{name}")

@@ -1,6 +1,6 @@
-"""What may never have happened, read from the database alone: events in their order, attempts, and where all ended.
+"""Checks the stored history: the order of events, the attempts, and the final states.
 
-Nothing of the product's rules is used here, only its words and the verbs that read; `views.story` is what is tested.
+It uses none of the product's rules, only its enums and its reads; `views.history` is under test too.
 """
 
 from collections import Counter, defaultdict
@@ -13,8 +13,8 @@ from taskyard.store.repo.events import EventRow
 from taskyard.store.repo.tasks import AttemptRow
 from taskyard.store.rows import TaskRecord
 from taskyard.views.history import read_history, replay
-from tests.lifecycle.grounds import ALL
-from tests.model.pieces import BAD, ENDED, HOLDING, LEASED, SPARED, Task
+from tests.lifecycle.harness import ALL
+from tests.model.entities import BAD, ENDED, HOLDING, LEASED, SPARED, Task
 
 #: What still happens in a canceled graph, whose tasks may be canceled page by page.
 ENDS = {Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.RETURN, Signal.DEADLINE}
@@ -22,7 +22,7 @@ ENDINGS = ENDS | {Signal.CANCEL, Signal.EXPIRE, Signal.UNADMIT}
 
 
 def check_history(repo: Repo, tasks: Mapping[int, Task]) -> Counter[str]:
-    """Walk through everything that happened; say how often each arrow was taken."""
+    """Check all events; return how often each arrow was taken."""
     graphs: dict[int, list[EventRow]] = defaultdict(list)
     taken: Counter[str] = Counter()
     for task in tasks.values():
@@ -30,7 +30,7 @@ def check_history(repo: Repo, tasks: Mapping[int, Task]) -> Counter[str]:
         graphs[task.graph.id] += events
         taken.update(f"{one.source} {one.signal} {one.target}" for one in events)
         record = repo.tasks.read([task.id])[0]
-        assert replay(read_history(repo, task.id)) is record.state, "the log leads elsewhere"
+        assert replay(read_history(repo, task.id)) is record.state, "replaying the events gives another state"
         rounds = _rounds(events)
         assert len(rounds) == record.life.round
         for one in rounds:
@@ -43,12 +43,12 @@ def check_history(repo: Repo, tasks: Mapping[int, Task]) -> Counter[str]:
     return taken
 
 
-def check_holders(tasks: Sequence[TaskRecord], asked: Mapping[int, Task], pool: str, capacity: int) -> None:
-    """Whoever holds a key at this moment holds it alone or with its party; a pool carries no more than it can."""
-    holding = [asked[task.id] for task in tasks if task.state in HOLDING]
+def check_holders(tasks: Sequence[TaskRecord], by_id: Mapping[int, Task], pool: str, capacity: int) -> None:
+    """Each mutex is held by one task or by one party, and no pool is over capacity."""
+    holding = [by_id[task.id] for task in tasks if task.state in HOLDING]
     parties: dict[str, list[str | None]] = defaultdict(list)
     for task in holding:
-        for key, party in task.asked.mutexes:
+        for key, party in task.spec.mutexes:
             parties[key].append(party)
     for key, named in parties.items():
         assert len(named) == 1 or (len(set(named)) == 1 and named[0]), f"{key} is held by {named}"
@@ -57,7 +57,7 @@ def check_holders(tasks: Sequence[TaskRecord], asked: Mapping[int, Task], pool: 
 
 
 def _rounds(events: Sequence[EventRow]) -> list[list[EventRow]]:
-    """Cut what happened to a task into its rounds."""
+    """Divide the events of a task into its rounds."""
     rounds: list[list[EventRow]] = [[]]
     for event in events:
         if event.signal == Signal.RERUN:
@@ -69,16 +69,16 @@ def _rounds(events: Sequence[EventRow]) -> list[list[EventRow]]:
 def _check_round(task: Task, events: Sequence[EventRow]) -> None:
     """One release, budgets kept, and nothing after the end but a mend."""
     again = Counter(event.signal for event in events if event.source in LEASED and event.target == State.PENDING)
-    assert again[Signal.FAIL] <= task.asked.reruns
-    assert again[Signal.LOSE] <= task.asked.retries + SPARED
+    assert again[Signal.FAIL] <= task.spec.reruns
+    assert again[Signal.LOSE] <= task.spec.retries + SPARED
     assert set(again) <= {Signal.FAIL, Signal.LOSE, Signal.RETURN}
     assert sum(event.signal == Signal.RELEASE for event in events) <= 1
     assert sum(event.target == State.PENDING and event.signal == Signal.EXPIRE for event in events) < len(
-        task.asked.ways
+        task.spec.slices
     )
     for event, following in pairwise(events):
         if event.target in ENDED:
-            assert (event.target, following.signal) == (State.SKIPPED, Signal.MEND), "something followed the end"
+            assert (event.target, following.signal) == (State.SKIPPED, Signal.MEND), "a transition after the end"
 
 
 def _check_attempts(record: TaskRecord, task: Task, attempts: Sequence[AttemptRow], events: Sequence[EventRow]) -> None:
@@ -100,7 +100,7 @@ def _check_attempts(record: TaskRecord, task: Task, attempts: Sequence[AttemptRo
 
 
 def _check_graph(events: Sequence[EventRow], graph: int, tasks: Mapping[int, Task]) -> None:
-    """Events have no gap; nobody goes before what it waits for; nothing starts in a canceled graph."""
+    """Events have no gap; no task starts before its prerequisites; nothing starts in a canceled graph."""
     assert [one.number for one in events] == list(range(1, len(events) + 1))
     ended: dict[int, set[State]] = defaultdict(set)  # how each task has ended so far
     verdict: str | None = None
@@ -115,7 +115,7 @@ def _check_graph(events: Sequence[EventRow], graph: int, tasks: Mapping[int, Tas
         if event.signal == Signal.RELEASE:
             _check_release(tasks[event.subject], ended)
         is_canceled = verdict in {GraphState.CANCELING, GraphState.CANCELED}
-        assert not is_canceled or event.signal in ENDINGS, "something began in a canceled graph"
+        assert not is_canceled or event.signal in ENDINGS, "an attempt began in a canceled graph"
 
 
 def _check_release(task: Task, ended: Mapping[int, set[State]]) -> None:
@@ -123,4 +123,4 @@ def _check_release(task: Task, ended: Mapping[int, set[State]]) -> None:
         bool(ended[other.id] & ({State.SUCCESSFUL} if on is On.SUCCESS else BAD if on is On.FAILURE else ENDED))
         for other, on in task.before
     ]
-    assert (any(met) or not met) if task.asked.join is Join.ANY else all(met)
+    assert (any(met) or not met) if task.spec.join is Join.ANY else all(met)

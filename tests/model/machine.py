@@ -1,7 +1,7 @@
-"""The machine that plays: people, bots, the clock and a server that dies, on a real database and on the model at once.
+"""The hypothesis state machine: people, bots, the clock and a dying server act on a real database and on the model.
 
-After every step everything that can be seen is compared. There are few rules with many kinds each: an example leaves
-out some rules altogether, and without bots that work nothing much happens.
+After every step all of both is compared. There are few rules with many variants each, because an example leaves out
+some rules altogether, and without working bots little happens.
 """
 
 import sys
@@ -17,32 +17,32 @@ from taskyard.lifecycle.admission.scheduler import Bounds
 from taskyard.lifecycle.commands import Done
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.store.rows import TaskRecord
-from tests.lifecycle.yard import START
-from tests.model.asked import CAPACITY, POOL, Wanted, graphs, wanted
+from tests.lifecycle.harness import START
+from tests.model.entities import Task
+from tests.model.harness import StoreContent
 from tests.model.history import check_history, check_holders
-from tests.model.pieces import Task
-from tests.model.premises import Seen
+from tests.model.requests import CAPACITY, POOL, TaskSpec, graphs, task_specs
 from tests.model.steps import BOTS, OVER, Steps, report_of, some
 
-#: More time than this does not pass: a task that waits ten minutes for its pool begins to reserve it.
+#: The time of an example stays below ten minutes, after which a waiting task would reserve its pool.
 TIME_MAX_MS = 550_000
 GRAPHS_MAX = 3
-#: Who is there in the beginning.
-CREWS = [["ant"], ["ant", "bee"], ["bee"], ["cat"], ["ant", "bee", "cat"]]
-WISHES = ["cancel task", "rerun task", "rerun graph", "cancel subtree", "cancel task", "cancel task", "cancel graph"]
-#: What bots say of what they have; a claim is what they say has begun, and None renews it.
-WORDS = [Signal.SUCCEED, Signal.FAIL, Signal.SUCCEED, Signal.FAIL, Signal.RETURN, Signal.CLAIM, None, None]
+#: The bots at the beginning.
+FIRST_BOTS = [["ant"], ["ant", "bee"], ["bee"], ["cat"], ["ant", "bee", "cat"]]
+COMMANDS = ["cancel task", "rerun task", "rerun graph", "cancel subtree", "cancel task", "cancel task", "cancel graph"]
+#: What bots report of their attempts; `claim` means that it has begun, and None renews the lease.
+REPORTS = [Signal.SUCCEED, Signal.FAIL, Signal.SUCCEED, Signal.FAIL, Signal.RETURN, Signal.CLAIM, None, None]
 picks = st.integers(0, 60)
 
 
-class Lives(RuleBasedStateMachine):
-    """A life in which everything fits into one transaction, so the model says exactly what is there."""
+class LifecycleMachine(RuleBasedStateMachine):
+    """A machine in which every step fits into one transaction, so the store always equals the model."""
 
-    #: Makes an empty database, and says its address; and takes it away.
+    #: Create an empty database and return its URL; delete it.
     fresh: ClassVar[Callable[[], str]]
     drop: ClassVar[Callable[[str], None]]
     bounds: ClassVar[Bounds] = Bounds()
-    #: What happened how often, over all examples.
+    #: How often each thing happened, over all examples.
     happened: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
@@ -50,11 +50,11 @@ class Lives(RuleBasedStateMachine):
         self._handling = sys.exc_info()[1]
         self.url = type(self).fresh()
         self.steps = Steps(self.url, self.bounds, self.happened)
-        self.yard, self.model = self.steps.yard, self.steps.model
+        self.harness, self.model = self.steps.harness, self.steps.model
         self.untils: dict[tuple[int, int], int] = {}
 
-    @initialize(bots=st.sampled_from(CREWS), tasks=graphs(), at_work=st.booleans())
-    def begin(self, bots: list[str], tasks: dict[str, Wanted], at_work: bool) -> None:
+    @initialize(bots=st.sampled_from(FIRST_BOTS), tasks=graphs(), at_work=st.booleans())
+    def begin(self, bots: list[str], tasks: dict[str, TaskSpec], at_work: bool) -> None:
         self.steps.pass_time(1, awake=False)
         for bot in bots:
             self.steps.hello(bot, anew=True)
@@ -64,7 +64,7 @@ class Lives(RuleBasedStateMachine):
             self.claim(want=2)
 
     def catch_up(self) -> None:
-        """Have the model see what it cannot foresee, in the middle of a step."""
+        """Copy into the model what it cannot predict, in the middle of a step."""
 
     # People.
 
@@ -73,13 +73,15 @@ class Lives(RuleBasedStateMachine):
         """Submit a graph while there are few, or extend one."""
         if len(self.model.graphs) < GRAPHS_MAX and pick % 2:
             self.steps.submit(choices.draw(graphs()))
-        elif (graph := self.steps.some_graph(pick)).id not in self.yard.loading():  # else who looks is told to wait
+        elif (
+            graph := self.steps.some_graph(pick)
+        ).id not in self.harness.loading():  # else the harness answers that it is loading
             labels = [f"x{next(self.steps.numbers)}" for _ in range(choices.draw(st.integers(1, 2)))]
-            self.steps.extend(graph, {label: choices.draw(wanted(list(graph.tasks))) for label in labels})
+            self.steps.extend(graph, {label: choices.draw(task_specs(list(graph.tasks))) for label in labels})
 
-    @rule(what=st.sampled_from(WISHES), pick=picks)
-    def wish(self, what: str, pick: int) -> None:
-        """End work, or have it tried again."""
+    @rule(what=st.sampled_from(COMMANDS), pick=picks)
+    def cancel_or_rerun(self, what: str, pick: int) -> None:
+        """Cancel or rerun something."""
         if what.endswith("graph"):
             act = self.steps.cancel_graph if what.startswith("cancel") else self.steps.rerun_graph
             act(self.steps.some_graph(pick))
@@ -91,7 +93,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(pick=picks, signal=st.sampled_from([Signal.SUCCEED, Signal.FAIL, Signal.LOSE]))
     def repeat(self, pick: int, signal: Signal) -> None:
-        """Do again what was done before; nothing comes of it."""
+        """Repeat an earlier step, which changes nothing."""
         steps = self.steps
         kinds: list[tuple[object, Callable[[int], None]]] = [
             (steps.given, lambda pick: steps.say_again(pick, signal)),
@@ -99,7 +101,7 @@ class Lives(RuleBasedStateMachine):
             (steps.given, steps.speak_for_an_old_session),
             (steps.submissions, steps.submit_again),
             (steps.extensions, steps.extend_again),
-            (steps.wishes, steps.wish_again),
+            (steps.commands, steps.carry_out_again),
         ]
         some([act for known, act in kinds if known], pick)(pick // 6)
 
@@ -117,15 +119,15 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.steps.able())
     @rule(want=st.integers(1, 3))
     def claim(self, want: int) -> None:
-        """Let every bot take something."""
+        """Let every bot claim something."""
         for bot in sorted(self.model.bots):
             self.catch_up()
             self.steps.take(bot, want)
 
     @precondition(lambda self: self.steps.able() or self.steps.leases())
-    @rule(pick=picks, said=st.lists(st.sampled_from(WORDS), min_size=1, max_size=3))
+    @rule(pick=picks, said=st.lists(st.sampled_from(REPORTS), min_size=1, max_size=3))
     def work(self, pick: int, said: list[Signal | None]) -> None:
-        """Let bots end, begin, give back or renew what they have, and begin something whenever nobody has anything."""
+        """Let bots end, begin, return or renew their attempts, and claim some when no bot has any."""
         for place, signal in enumerate(said):
             self.catch_up()
             if not self.steps.leases() and (able := self.steps.able()):
@@ -139,10 +141,10 @@ class Lives(RuleBasedStateMachine):
 
     # Time and the server.
 
-    @precondition(lambda self: self.yard.now - START < TIME_MAX_MS)
+    @precondition(lambda self: self.harness.now - START < TIME_MAX_MS)
     @rule(ms=st.sampled_from([6_000, 21_000, 47_000, 66_000, 80_000]), how=st.sampled_from(["awake", "asleep", "down"]))
     def pass_time(self, ms: int, how: str) -> None:
-        """Let time pass while bots renew what they have, while they are silent, or while no server is there."""
+        """Let time pass while bots renew their leases, while they are silent, or while no server runs."""
         if how == "down":
             self.steps.be_down(ms)
         else:
@@ -150,33 +152,35 @@ class Lives(RuleBasedStateMachine):
 
     @rule(by_another=st.booleans())
     def serve(self, by_another: bool) -> None:
-        """Let the server do all that it does by itself, maybe one that remembers nothing."""
+        """Let the server do its background work, maybe a new server without memory."""
         if by_another:
-            self.yard.forget()
+            self.harness.forget()
         self.steps.schedule()
-        self.steps.serve_own()
+        self.steps.run_server_tasks()
 
     # After every step.
 
     @invariant()
     def agrees(self) -> None:
-        """What is there is what the model says."""
-        seen = self.yard.look()
-        assert not seen.notes, "everything fits"
+        """The store equals the model."""
+        seen = self.harness.read_all()
+        assert not seen.continuations, "everything fits"
         self.compare(seen)
         self.learn(seen)
 
-    def compare(self, seen: Seen) -> None:
-        """Hold every task and every graph against the model."""
+    def compare(self, seen: StoreContent) -> None:
+        """Compare every task and every graph with the model."""
         there = {id: _there(record) for id, record in seen.tasks.items()}
-        said = {id: _said(task) for id, task in self.model.tasks.items()}
-        differ = {id: (there.get(id), said.get(id)) for id in {*there, *said} if there.get(id) != said.get(id)}
+        expected = {id: _expected(task) for id, task in self.model.tasks.items()}
+        differ = {
+            id: (there.get(id), expected.get(id)) for id in {*there, *expected} if there.get(id) != expected.get(id)
+        }
         assert not differ, {(id, self.label(id)): both for id, both in differ.items()}
         assert _states(seen.graphs) == _states(self.model.graphs)
 
-    def learn(self, seen: Seen) -> None:
-        """Take note of what was seen, and check what holds at any moment."""
-        self.steps.verdicts = _states(seen.graphs)
+    def learn(self, seen: StoreContent) -> None:
+        """Remember what was read, and check what holds at any moment."""
+        self.steps.graph_states = _states(seen.graphs)
         check_holders(list(seen.tasks.values()), self.model.tasks, POOL, CAPACITY)
         for id, record in seen.tasks.items():
             key, until = (id, record.life.attempt), record.lease_until_ms or 0
@@ -194,51 +198,51 @@ class Lives(RuleBasedStateMachine):
             if sys.exc_info()[1] is self._handling:
                 self.finish()
         finally:
-            self.yard.close()
+            self.harness.close()
             type(self).drop(self.url)
 
     def finish(self) -> None:
-        """Count everything afresh, play on until all is settled, count again, and look back."""
-        self.yard.run_continuations()
-        self.yard.consult()
-        self.play_on()
-        self.yard.consult()
-        with self.yard.store.read() as repo:
+        """Recount the store, run everything to its end, recount again, and check the history."""
+        self.harness.run_continuations()
+        self.harness.check_store()
+        self.run_to_the_end()
+        self.harness.check_store()
+        with self.harness.store.read() as repo:
             self.happened.update(check_history(repo, self.model.tasks))
 
-    def play_on(self) -> None:
-        """Let everything succeed from here on: every graph has to come to its end."""
+    def run_to_the_end(self) -> None:
+        """Let everything succeed from here on: every graph has to end."""
         for bot in BOTS:
-            self.yard.arrive(bot, "last", BOTS[bot])
+            self.harness.say_hello(bot, "last", BOTS[bot])
         for _ in range(100):
-            for graph in self.yard.open_graphs():
-                self.yard.rerun(graph=graph)
-            for act in (self.yard.sweep, self.yard.schedule, self.yard.serve_own):
+            for graph in self.harness.open_graphs():
+                self.harness.rerun(graph=graph)
+            for act in (self.harness.sweep, self.harness.schedule, self.harness.run_server_tasks):
                 act()
-                self.yard.run_continuations()
+                self.harness.run_continuations()
             for bot in BOTS:
                 self.succeed(bot)
             if self.is_settled():
                 return
-            self.yard.later(5_000)
+            self.harness.advance(5_000)
         raise AssertionError("some graph never settles")
 
     def succeed(self, bot: str) -> None:
-        """Let a bot run what it gets."""
-        answer = self.yard.poll(bot, 9, "last")
+        """Let a bot run what it claims."""
+        answer = self.harness.poll(bot, 9, "last")
         assert isinstance(answer, PollOutcome)
-        self.yard.run_continuations()
+        self.harness.run_continuations()
         for lease in answer.leases:
             report = report_of(lease, Signal.SUCCEED)
-            done = self.yard.poll(bot, 0, "last", reports=(report,))
+            done = self.harness.poll(bot, 0, "last", reports=(report,))
             assert isinstance(done, PollOutcome)
             assert isinstance(done.reports[0], Done)
-            self.yard.run_continuations()
+            self.harness.run_continuations()
 
     def is_settled(self) -> bool:
-        """Whether every graph has ended, but for what is too late, and nothing moves anywhere."""
-        seen = self.yard.look()
-        late = {one.graph for one in seen.tasks.values() if self.model.tasks[one.id].past(self.yard.now)}
+        """Whether every graph has ended, except those past a deadline, and nothing moves."""
+        seen = self.harness.read_all()
+        late = {one.graph for one in seen.tasks.values() if self.model.tasks[one.id].past(self.harness.now)}
         ended = all(one.state in OVER or one.id in late for one in seen.graphs.values())
         return ended and not any(one.tally.active for one in seen.graphs.values())
 
@@ -250,8 +254,8 @@ def _there(record: TaskRecord) -> tuple[object, ...]:
     return str(life.state), record.reason, *spent, *held
 
 
-def _said(task: Task) -> tuple[object, ...]:
-    spent = (task.attempt, task.round, task.reruns, task.retries, task.way)
+def _expected(task: Task) -> tuple[object, ...]:
+    spent = (task.attempt, task.round, task.reruns, task.retries, task.slice_index)
     held = (task.bot, task.avoid_bot, task.until_ms, task.not_before, task.waits_since)
     return str(task.state), str(task.reason), *spent, *held
 

@@ -1,14 +1,13 @@
-"""The reference: what tasks, graphs and bots do, in the simplest way there is. It is slow, and knows no store.
+"""The reference model: what tasks, graphs and bots do, written as simply as possible. It is slow, and has no store.
 
-Nothing is counted, and nobody is told: what follows from a move is found by asking everybody, wave after wave, until
-nobody wants to move. Of the product only its words are used.
+It keeps no counts and propagates nothing: after each transition it examines all tasks again and again until none has to
+move. It uses only the enums of the product.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from taskyard.core.states import On, Reason, Signal, State
-from tests.model.asked import CAPACITY, POOL, Wanted
-from tests.model.pieces import (
+from tests.model.entities import (
     BAD,
     ENDED,
     GUARD,
@@ -24,6 +23,7 @@ from tests.model.pieces import (
     Task,
     gate,
 )
+from tests.model.requests import CAPACITY, POOL, TaskSpec
 
 S, R = State, Reason
 
@@ -45,20 +45,20 @@ class Model:
     # People.
 
     def add(
-        self, graph: int, wanted: Mapping[str, Wanted], ids: Mapping[str, int], created_ms: int, hidden: bool = False
+        self, graph: int, specs: Mapping[str, TaskSpec], ids: Mapping[str, int], created_ms: int, hidden: bool = False
     ) -> None:
-        """A graph is born, or grows."""
+        """Add a graph, or add tasks to one."""
         into = self.graphs.setdefault(graph, Graph(graph))
-        for label, one in wanted.items():
+        for label, one in specs.items():
             task = Task(ids[label], into, one, created_ms, hidden=hidden)
             task.fresh()
             into.tasks[label] = self.tasks[task.id] = task
-        for label, one in wanted.items():
+        for label, one in specs.items():
             into.tasks[label].before = [(into.tasks[name], on) for name, on in one.requires]
         self.follow()
 
     def cancel(self, tasks: Iterable[Task]) -> int:
-        """End tasks; say how many that moves."""
+        """Cancel tasks; return how many that moves."""
         steps: list[Step] = []
         for task in tasks:
             if task.hidden:
@@ -80,7 +80,7 @@ class Model:
         return found
 
     def rerun(self, tasks: Iterable[Task]) -> int:
-        """Open a new round of failed tasks; say of how many."""
+        """Open a new round of failed tasks; return how many."""
         failed = [task for task in tasks if task.state in BAD and not task.past(self.now)]
         self.follow([(task, S.UNSCHEDULED, R.PREREQUISITE, _new_round) for task in failed])
         return len(failed)
@@ -88,9 +88,9 @@ class Model:
     # Bots.
 
     def hello(self, name: str, session: str, pools: Iterable[str], had: Collection[int] | None = None) -> None:
-        """A bot comes, or says what changed; in another session than before it has lost what it had.
+        """A bot connects or changes its dimensions; a new session loses the leases of the old one.
 
-        `had` names the tasks that it had begun, if it knows.
+        `had` has the tasks that the bot had begun, if it knows.
         """
         bot = self.bots.get(name)
         if bot is not None and bot.session != session:
@@ -105,7 +105,7 @@ class Model:
         self.follow([self.lost(task, had) for task in self.tasks.values() if task.bot == bot])
 
     def lost(self, task: Task, had: Collection[int] | None = None) -> Step:
-        """The bot of a task is gone: what had not begun costs nothing, if it says so; else twice in a round."""
+        """The bot of a task is lost: what had not begun costs no retry if the bot says so, else twice in a round."""
         if task.reason is not R.ASSIGNED:
             return self.ended(task, Signal.LOSE)
         if had is not None:
@@ -116,11 +116,11 @@ class Model:
         """A bot says that it has begun a task."""
         task.reason = R.UNDER_WAY if task.reason is R.ASSIGNED else task.reason
 
-    def heard(self, bot: str) -> None:
+    def mark_seen(self, bot: str) -> None:
         self.bots[bot].seen_ms, self.bots[bot].missing = self.now, False
 
     def claim(self, name: str, want: int, at_once: bool = True) -> list[Task]:
-        """Give a bot the first that it can run."""
+        """Lease to a bot the first tasks that it can run."""
         bot = self.bots[name]
         found = [task for task in self.tasks.values() if self.fits(task, bot)] if bot.takes_work else []
         chosen = [task for task in sorted(found, key=lambda task: task.turn)[:want] if not task.past(self.now)]
@@ -129,7 +129,7 @@ class Model:
         return chosen
 
     def fits(self, task: Task, bot: Bot) -> bool:
-        if task.state is not S.WAITING or task.graph.canceled or task.asked.noop or task.slice.pool not in bot.pools:
+        if task.state is not S.WAITING or task.graph.canceled or task.spec.noop or task.slice.pool not in bot.pools:
             return False
         others = (one for one in self.bots.values() if one is not bot and one.takes_work)
         return task.avoid_bot != bot.name or not any(task.slice.pool in one.pools for one in others)
@@ -144,16 +144,16 @@ class Model:
             task.until_ms = max(task.until_ms, self.now + LEASE)
 
     def end(self, task: Task, signal: Signal) -> None:
-        """An attempt ends as its bot says."""
+        """An attempt ends with the signal that its bot reports."""
         self.follow([self.ended(task, signal)])
 
     def ended(self, task: Task, signal: Signal, spared: bool = False) -> Step:
         late = task.past(self.now)
         spared = spared and not late
-        begins = self.now + task.asked.delay_ms * 2**task.reruns
+        begins = self.now + task.spec.delay_ms * 2**task.reruns
         again = S.STOPPING is not task.state and {
-            Signal.FAIL: task.reruns < task.asked.reruns and (task.deadline is None or begins < task.deadline),
-            Signal.LOSE: spared or (task.retries < task.asked.retries and not late),
+            Signal.FAIL: task.reruns < task.spec.reruns and (task.deadline is None or begins < task.deadline),
+            Signal.LOSE: spared or (task.retries < task.spec.retries and not late),
             Signal.RETURN: True,
         }.get(signal, False)
         why = {Signal.SUCCEED: R.DONE, Signal.FAIL: R.EXIT_CODE, Signal.DEADLINE: R.DEADLINE}
@@ -172,7 +172,7 @@ class Model:
                 task.began_after = task.attempt
             if again and signal is Signal.FAIL:
                 task.reruns += 1
-                task.not_before = begins if task.asked.delay_ms else None
+                task.not_before = begins if task.spec.delay_ms else None
             elif again and signal is Signal.LOSE and not spared:
                 task.retries += 1
 
@@ -186,7 +186,7 @@ class Model:
         self.beat_ms = self.now
 
     def sweep(self) -> None:
-        """Hear the clock once."""
+        """Apply timeouts once."""
         self.beat()
         steps, ready = [], []
         for task in self.tasks.values():
@@ -215,30 +215,30 @@ class Model:
             return task, S.ERROR, R.DEADLINE, None
         if task.waits_since is None or task.waits_since + task.slice.expires_ms > self.now:
             return None
-        following = self.next_way(task, task.way + 1)
+        following = self.next_slice(task, task.slice_index + 1)
         if following is not None:
-            return task, S.PENDING, R.EXPIRED, _on_way(following)
+            return task, S.PENDING, R.EXPIRED, _use_slice(following)
         lost = task.retries > 0 and task.said is Signal.LOSE
         return task, S.ERROR, R.BOT_LOST if lost else R.EXPIRED, None
 
-    def next_way(self, task: Task, first: int) -> int | None:
+    def next_slice(self, task: Task, first: int) -> int | None:
         """The next slice that waits for a bot, or that a live one could run."""
         seen = [bot for bot in self.bots.values() if bot.takes_work]
-        for place, way in enumerate(task.asked.ways):
-            if place >= first and (way.patient or any(way.pool in bot.pools for bot in seen)):
+        for place, one in enumerate(task.spec.slices):
+            if place >= first and (one.patient or any(one.pool in bot.pools for bot in seen)):
                 return place
         return None
 
     # The server.
 
-    def serve_own(self) -> None:
-        own = [task for task in self.tasks.values() if task.state is S.WAITING and task.asked.noop]
+    def run_server_tasks(self) -> None:
+        own = [task for task in self.tasks.values() if task.state is S.WAITING and task.spec.noop]
         own = [task for task in own if not task.past(self.now) and not task.graph.canceled]
         self.follow([(task, S.RUNNING, R.UNDER_WAY, lambda task: self.begin(task, "server")) for task in own])
         self.follow([self.ended(task, Signal.SUCCEED) for task in own])
 
     def schedule(self) -> None:
-        """Let in whoever may go, in order, until nobody may."""
+        """Admit tasks in order until no more can be admitted."""
         while True:
             back = [task for task in self.tasks.values() if task.state is S.WAITING and not self.served(task)]
             let_in = self.walk()
@@ -249,7 +249,7 @@ class Model:
 
     def walk(self) -> list[Task]:
         holding = [task for task in self.tasks.values() if task.state in HOLDING]
-        taken = [mutex for task in holding for mutex in task.asked.mutexes]
+        taken = [mutex for task in holding for mutex in task.spec.mutexes]
         staked: list[tuple[str, str | None]] = []
         used = sum(task.weight for task in holding if task.slice.pool == POOL)
         admitted = []
@@ -260,9 +260,9 @@ class Model:
                 self.kept_back += self.holds(task, taken, used) is not R.MUTEX
                 task.mutex_since = self.now if task.mutex_since is None else task.mutex_since
                 if self.now - task.mutex_since >= STAKE_AFTER:
-                    staked += task.asked.mutexes
+                    staked += task.spec.mutexes
             if reason is None:
-                taken += task.asked.mutexes
+                taken += task.spec.mutexes
                 used += task.weight if task.slice.pool == POOL else 0
                 admitted.append(task)
             elif reason is not R.NO_BOT:
@@ -274,7 +274,7 @@ class Model:
     def holds(self, task: Task, taken: Sequence[tuple[str, str | None]], used: int) -> Reason | None:
         if task.not_before is not None and task.not_before > self.now:
             return R.NOT_BEFORE
-        if any(key == k and (party is None or party != p) for key, party in task.asked.mutexes for k, p in taken):
+        if any(key == k and (party is None or party != p) for key, party in task.spec.mutexes for k, p in taken):
             return R.MUTEX
         if not self.served(task):
             return R.NO_BOT
@@ -284,7 +284,7 @@ class Model:
     def served(self, task: Task) -> bool:
         """Whether a task may hold its mutexes: some bot is there for it."""
         bots = (bot for bot in self.bots.values() if bot.takes_work)
-        return not task.asked.mutexes or task.asked.noop or any(task.slice.pool in bot.pools for bot in bots)
+        return not task.spec.mutexes or task.spec.noop or any(task.slice.pool in bot.pools for bot in bots)
 
     def let_in(self, task: Task) -> None:
         task.waits_since = self.now if task.waits_since is None else task.waits_since
@@ -293,7 +293,7 @@ class Model:
     # What follows.
 
     def follow(self, steps: Sequence[Step] = (), ready: Sequence[Task] = ()) -> None:
-        """Take tasks a step on, all at once, and go on with whatever follows, wave after wave."""
+        """Carry out transitions, all at once, and then those that follow from them, wave after wave."""
         while True:
             released = [task for task, *_ in steps if task.state is S.UNSCHEDULED]
             for task, state, reason, change in steps:
@@ -301,7 +301,9 @@ class Model:
                 task.mutex_since = task.mutex_since if state is S.PENDING else None
                 if change is not None:
                     change(task)
-            moved = {task.id for task, *_ in steps}  # whoever fails at the same moment has nobody who ran for it
+            moved = {
+                task.id for task, *_ in steps
+            }  # a handler that ended at the same moment has not run for that failure
             for task, *_ in steps:
                 if task.state in ENDED and task.attempt > task.began_after:
                     task.handled_round |= {
@@ -310,8 +312,8 @@ class Model:
                         if on is not On.SUCCESS and one.state in BAD and one.id not in moved
                     }
             pending = [*ready, *(task for task, *_ in steps if task.state is S.PENDING)]
-            wishes = [self.wish(task) for task in self.tasks.values()]
-            steps = [step for step in wishes if step] + [
+            wanted = [self.step_of(task) for task in self.tasks.values()]
+            steps = [step for step in wanted if step] + [
                 step for task in pending if (step := self.go_on(task, task in released))
             ]
             ready = ()
@@ -319,17 +321,17 @@ class Model:
                 return
 
     def go_on(self, task: Task, released: bool) -> Step | None:
-        """A pending task finds its slice, and waits for a bot at once if nothing can hold it."""
-        way = self.next_way(task, task.way) if released else task.way
-        if way != task.way:
-            return task, S.ERROR if way is None else S.PENDING, R.NO_BOT, None if way is None else _on_way(way)
+        """A pending task chooses its slice, and is admitted at once if it needs no admission."""
+        place = self.next_slice(task, task.slice_index) if released else task.slice_index
+        if place != task.slice_index:
+            return task, S.ERROR if place is None else S.PENDING, R.NO_BOT, None if place is None else _use_slice(place)
         early = task.not_before is not None and task.not_before > self.now
         return (
             None if task.needs_admission or early or task.graph.canceled else (task, S.WAITING, R.IN_LINE, self.let_in)
         )
 
-    def wish(self, task: Task) -> Step | None:
-        """Say where the prerequisites of a task that waits for them want it to be."""
+    def step_of(self, task: Task) -> Step | None:
+        """The transition that the prerequisites of a task demand, if any."""
         if task.graph.canceled or task.hidden or task.state not in {S.UNSCHEDULED, S.BLOCKED, S.SKIPPED}:
             return None
         state = gate(task)
@@ -353,8 +355,8 @@ def _new_round(task: Task) -> None:
     task.fresh()
 
 
-def _on_way(place: int) -> Callable[[Task], None]:
+def _use_slice(place: int) -> Callable[[Task], None]:
     def change(task: Task) -> None:
-        task.way, task.waits_since = place, None
+        task.slice_index, task.waits_since = place, None
 
     return change

@@ -1,4 +1,4 @@
-"""The project stands alone: no foreign addresses, no paths of one machine, floors and benchmarks in order."""
+"""The project is self-contained: no foreign addresses, no paths of one machine, floors and benchmarks in order."""
 
 import configparser
 import re

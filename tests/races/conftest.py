@@ -1,22 +1,22 @@
-"""Servers that share one database in PostgreSQL; it has to agree with itself in the end."""
+"""Servers that share one PostgreSQL database; each test ends with an audit of the store."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.races.servers import Server, Watch
+from tests.races.servers import Server, SharedClock
 
 Open = Callable[[int], list[Server]]
 
 
 @pytest.fixture
 def servers(postgres_url: str) -> Iterator[Open]:
-    """Open as many servers as a test wants."""
-    watch = Watch()
+    """Opens as many servers as a test needs."""
+    clock = SharedClock()
     opened: list[Server] = []
 
     def open_some(count: int) -> list[Server]:
-        opened.extend(Server(postgres_url, watch, f"b{number + 1}") for number in range(count))
+        opened.extend(Server(postgres_url, clock, f"b{number + 1}") for number in range(count))
         return opened
 
     try:

@@ -1,7 +1,7 @@
-"""Several servers on one database, and a way to make their transactions meet where they would meet once in a year.
+"""Several servers on one database, whose transactions can be interleaved at will.
 
-A transaction can be made to halt before a named statement, or before its commit, until the test lets it go on. Nothing
-sleeps: whoever waits for a row is seen to wait by asking PostgreSQL.
+A test can halt a transaction before a named statement or before its commit, and let it go on later. Nothing sleeps: the
+test asks PostgreSQL whether a transaction waits for a row lock.
 """
 
 from collections import Counter
@@ -27,70 +27,71 @@ from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.queries import POSTGRES, SQLITE, Session, TransactionConflict, statements
 from taskyard.views.history import read_history, replay
-from tests.engine.rig import SOON_S, START, TURNS_MAX, Labels, soon
+from tests.engine.harness import TURNS_MAX, WAIT_S, wait_until
+from tests.lifecycle.harness import START, Labels
 from tests.lifecycle.recount import recount
-from tests.races import ledger
+from tests.races import invariants
 
 Answer = TypeVar("Answer")
 #: The place before a commit, as if it were a statement.
 COMMIT: Final = "commit"
-#: How many stories an audit has told; the checker walks through every one anyway.
-STORIES_MAX: Final = 100
+#: How many histories an audit replays; the checker of invariants walks through every one anyway.
+HISTORIES_MAX: Final = 100
 
 
-class Watch(SystemClock):
-    """A clock that all servers share: it shows what it is told, and gives every birth a moment of its own."""
+class SharedClock(SystemClock):
+    """A fake clock that all servers share; each `tick` gives a different time."""
 
     def __init__(self, start: Millis = START) -> None:
         super().__init__()
         self._ms = start
-        self._births = Lock()
+        self._tick_lock = Lock()
 
     def now(self) -> Millis:
         return self._ms
 
     def tick(self) -> Millis:
-        with self._births:
-            return self.later(1)
+        with self._tick_lock:
+            return self.advance(1)
 
-    def later(self, ms: int) -> Millis:
+    def advance(self, ms: int) -> Millis:
         self._ms = Millis(self._ms + ms)
         return self._ms
 
 
 class Halt:
-    """A place where one transaction stands until it may go on."""
+    """A point at which one transaction halts until the test releases it."""
 
     def __init__(self) -> None:
         self._reached = Event()
-        self._free = Event()
-        self.forgotten = False  # nobody let it go on in time: what it should have met has waited for it instead
+        self._released = Event()
+        self.timed_out = False  # the test did not release it in time
 
-    def stand(self) -> None:
+    def block(self) -> None:
         self._reached.set()
-        self.forgotten = not self._free.wait(SOON_S)
+        self.timed_out = not self._released.wait(WAIT_S)
 
     def reached(self) -> None:
-        """Wait until somebody stands here."""
-        assert self._reached.wait(SOON_S), "nobody came by"
+        """Wait until a transaction has halted here."""
+        assert self._reached.wait(WAIT_S), "no transaction came to this point"
 
-    def free(self) -> None:
-        """Let it go on."""
-        self._free.set()
+    def release(self) -> None:
+        """Let the transaction go on."""
+        self._released.set()
 
 
 #: Where a transaction can be halted: before each statement, and before the commit.
 PLACES = {COMMIT, *statements(POSTGRES), *statements(SQLITE)}
 
 
-class Crossing:
-    """A store whose transactions can be halted, and which counts the races they lose."""
+class HaltingStore:
+    """A store whose transactions can be halted; it counts the conflicts they lose."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.url = store.url
         self.halts: dict[str, list[Halt | None]] = {}
-        self.passed: Counter[str] = Counter()  # how often each place was come to
+        self.passed: Counter[str] = Counter()  # how often each place was reached
         self.lost = 0
         self.after_commit: Callable[[], None] = lambda: None
 
@@ -100,7 +101,7 @@ class Crossing:
             with self._store.write() as repo:
                 session: Any = repo.tasks._session
                 yield Repo(cast("Session", _Halting(session, self.count_pass)))
-                # Whoever halts here has written everything, also what could have travelled with the commit.
+                # A transaction that halts here has written everything, also what could be sent with the commit.
                 getattr(session, "settle", bool)()
                 self.count_pass(COMMIT)
         except TransactionConflict:
@@ -122,24 +123,24 @@ class Crossing:
         halt = waiting.pop(0) if waiting else None
         if halt is not None:
             arrive()
-            halt.stand()
+            halt.block()
 
 
 class _Halting:
-    """A session that says where it is before each statement, whichever way that is carried out."""
+    """A session that may halt before each statement, however it is executed."""
 
     def __init__(self, session: Session, count_pass: Callable[[str, Callable[[], object]], None]) -> None:
         self._session = session
         self._pass_by = count_pass
-        # Whoever halts has written everything before, also what was only sent ahead.
+        # Statements that were only prefetched have to be executed before the halt.
         self._arrive: Callable[[], object] = getattr(session, "collect", bool)
 
-    def __getattr__(self, way: str) -> Callable[..., Any]:
-        execute_commands: Callable[..., Any] = getattr(self._session, way)
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        execute: Callable[..., Any] = getattr(self._session, method)
 
-        def halting(name: str, *said: object) -> Any:
+        def halting(name: str, *arguments: object) -> Any:
             self._pass_by(name, self._arrive)
-            return execute_commands(name, *said)
+            return execute(name, *arguments)
 
         return halting
 
@@ -147,12 +148,12 @@ class _Halting:
 class Server:
     """One server: an engine whose ticker has no thread, and a bot that speaks to it."""
 
-    def __init__(self, url: str, watch: Watch, name: str) -> None:
+    def __init__(self, url: str, clock: SharedClock, name: str) -> None:
         self.url = url
         self.name = name
-        self.watch = watch
-        self.store = Crossing(open_store(url))
-        self.engine = Engine(self.store, watch)
+        self.clock = clock
+        self.store = HaltingStore(open_store(url))
+        self.engine = Engine(self.store, clock)
         self.engine.writer_thread.start()
         self._threads = ThreadPoolExecutor(4, f"asking-{name}")
         self._polls = count(1)
@@ -161,22 +162,22 @@ class Server:
         self._threads.shutdown()
         self.engine.stop()
 
-    # Crossing.
+    # Interleaving.
 
     @contextmanager
     def halted(self, place: str, transaction: int = 1) -> Iterator[Halt]:
-        """Have the next transaction that comes to a place for the n-th time halt there."""
+        """Halt the next transaction that comes to a place, or the n-th one."""
         assert place in PLACES, f"no statement is called {place}"
         halt = Halt()
         self.store.halts[place] = [*[None] * (transaction - 1), halt]
         try:
             yield halt
         finally:
-            halt.free()
+            halt.release()
             self.store.halts.pop(place, None)
-            assert not halt.forgotten
+            assert not halt.timed_out
 
-    def go(self, act: Callable[..., Answer], *said: Any) -> "Future[Answer]":
+    def in_thread(self, act: Callable[..., Answer], *said: Any) -> "Future[Answer]":
         """Do something in a thread of its own."""
         return self._threads.submit(act, *said)
 
@@ -200,14 +201,14 @@ class Server:
         name = bot or self.name
         return Hello(name, session, canonical({"id": name, "pool": pool}), slots)
 
-    def wish(self, want: int = 0, **said: Any) -> Poll:
+    def poll_command(self, want: int = 0, **said: Any) -> Poll:
         said.setdefault("bot", self.name)
         said.setdefault("session", "s1")
         said.setdefault("poll", f"{self.name}-{next(self._polls)}")
         return Poll(want=want, **said)
 
     def poll(self, want: int = 0, **said: Any) -> PollOutcome | Refusal:
-        return self.engine.poll(self.wish(want, **said))
+        return self.engine.poll(self.poll_command(want, **said))
 
     def claim(self, want: int = 1, **said: Any) -> tuple[Lease, ...]:
         answer = self.poll(want, **said)
@@ -231,47 +232,47 @@ class Server:
         assert isinstance(answer, PollOutcome), answer
         return answer.renewals[0]
 
-    # What happens by itself.
+    # Background work.
 
     def settle(self) -> None:
-        """Give the ticker turns until it has nothing to do."""
+        """Run background work until nothing is left to do."""
         for _ in range(TURNS_MAX):
             if not self.engine.background.run_once():
                 return
-        raise AssertionError("the ticker is never done")
+        raise AssertionError("background work is never done")
 
-    def age(self, ms: int) -> None:
-        """Let time pass while the service is up, so that nobody takes it for an outage."""
-        until = self.watch.now() + ms
+    def run_for(self, ms: int) -> None:
+        """Let time pass with heartbeats, so that no server takes it for an outage."""
+        until = self.clock.now() + ms
         self.engine.transact(timeouts.heartbeat, Boundary.BEAT)
-        while self.watch.now() < until:
-            self.watch.later(min(timeouts.OUTAGE_MS, until - self.watch.now()))
+        while self.clock.now() < until:
+            self.clock.advance(min(timeouts.OUTAGE_MS, until - self.clock.now()))
             self.engine.transact(timeouts.heartbeat, Boundary.BEAT)
 
-    def lapse(self) -> int:
-        """Hear the clock once."""
+    def run_timeouts(self) -> int:
+        """Apply timeouts once."""
         return self.engine.transact(lambda transaction: timeouts.apply_timeouts(transaction, 500), Boundary.LAPSE)
 
-    # Looking.
+    # Reads.
 
     def states(self, labels: Labels) -> dict[str, str]:
         with self.store.read() as repo:
             found = {task.id: str(task.state) for task in repo.tasks.read(list(labels.values()))}
         return {label: found[id] for label, id in labels.items()}
 
-    def verdict(self, graph: int) -> str:
+    def graph_state(self, graph: int) -> str:
         with self.store.read() as repo:
             return str(repo.graphs.peek([graph])[0].state)
 
-    def audit(self) -> ledger.Ledger:
-        """The store agrees with itself, by the doctor, by the core's oracles, and by a checker that knows neither."""
+    def audit(self) -> invariants.Snapshot:
+        """Check the store with the doctor, with the recount of the core, and with the checker of invariants."""
         with self.store.read() as repo:
-            assert doctor(repo, self.watch.now()) == []
+            assert doctor(repo, self.clock.now()) == []
             recount(repo)
-        found = ledger.read(self.url)
-        assert ledger.faults(found) == []
+        found = invariants.read(self.url)
+        assert invariants.violations(found) == []
         with self.store.read() as repo:
-            for id in list(found.tasks)[:STORIES_MAX]:
+            for id in list(found.tasks)[:HISTORIES_MAX]:
                 assert str(replay(read_history(repo, id))) == found.tasks[id]["state"]
         return found
 
@@ -280,36 +281,36 @@ def ended(lease: Lease, signal: Signal = Signal.SUCCEED) -> Report:
     return Report(lease.task, lease.attempt, lease.fence, signal)
 
 
-def at_once(*acts: Callable[[], Answer]) -> list[Answer]:
-    """Do things at the same moment, as far as there is one; give their answers in order."""
+def run_concurrently(*acts: Callable[[], Answer]) -> list[Answer]:
+    """Call functions at the same moment, each in its own thread; return their answers in order."""
     start = Barrier(len(acts))
 
     def act(one: Callable[[], Answer]) -> Answer:
-        start.wait(SOON_S)
+        start.wait(WAIT_S)
         return one()
 
     with ThreadPoolExecutor(len(acts)) as threads:
-        return [each.result(SOON_S) for each in [threads.submit(act, one) for one in acts]]
+        return [each.result(WAIT_S) for each in [threads.submit(act, one) for one in acts]]
 
 
-def side_by_side(*rows: Sequence[Callable[[], Answer]]) -> list[tuple[Answer, ...]]:
-    """Go through rows of acts together: the n-th act of each row begins at the same moment."""
+def run_in_lockstep(*rows: Sequence[Callable[[], Answer]]) -> list[tuple[Answer, ...]]:
+    """Go through rows of calls in parallel: the n-th call of each row begins at the same moment."""
     start = Barrier(len(rows))
 
     def walk(row: Sequence[Callable[[], Answer]]) -> list[Answer]:
         answers = []
         for act in row:
-            start.wait(SOON_S)
+            start.wait(WAIT_S)
             answers.append(act())
         return answers
 
     with ThreadPoolExecutor(len(rows)) as threads:
         walking = [threads.submit(walk, row) for row in rows]
-        return list(zip(*(each.result(10 * SOON_S) for each in walking), strict=True))
+        return list(zip(*(each.result(10 * WAIT_S) for each in walking), strict=True))
 
 
-def wait_for_a_wait(url: str, or_else: Callable[[], bool] = bool) -> None:
-    """Wait until some transaction waits for a lock that another one has, or until something else came true."""
+def wait_for_lock_wait(url: str, or_else: Callable[[], bool] = bool) -> None:
+    """Wait until a transaction waits for a lock that another one has, or until `or_else` is true."""
     text = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     with psycopg.connect(url, autocommit=True) as connection:
-        soon(lambda: or_else() or connection.execute(text).fetchone() != (0,))
+        wait_until(lambda: or_else() or connection.execute(text).fetchone() != (0,))

@@ -8,15 +8,16 @@ import pytest
 from taskyard.core.fleet import GUARD_MS, LEASE_MS, SWEEP_MS
 from taskyard.core.states import Millis
 from taskyard.engine.clock import SystemClock
-from tests.engine.rig import START, wide
-from tests.races.servers import Server, Watch
+from tests.engine.harness import wide
+from tests.lifecycle.harness import START
+from tests.races.servers import Server, SharedClock
 
-#: A lease is over, and its task may be given again.
+#: A lease is over, and its task may be leased again.
 OVER_MS = LEASE_MS + GUARD_MS
 #: How far the clocks of two servers are apart.
 APART_MS = 20_000
 
-#: A database whose clock shows what it is told: its own function is found before that of PostgreSQL.
+#: A database with a fake clock: its own function is found before that of PostgreSQL.
 TOLD = """
 CREATE TABLE told (ms bigint);
 INSERT INTO told VALUES ({ms});
@@ -33,7 +34,7 @@ class Time:
         self._connection.execute(TOLD.format(ms=START).encode())
         self.ms = START
 
-    def later(self, ms: int) -> None:
+    def advance(self, ms: int) -> None:
         self.ms = Millis(self.ms + ms)
         self._connection.execute("UPDATE told SET ms = %s", [self.ms])
 
@@ -41,7 +42,7 @@ class Time:
         self._connection.close()
 
 
-class Skewed(Watch):
+class Skewed(SharedClock):
     """A clock on a wall that is ahead of the true time."""
 
     now = SystemClock.now
@@ -85,7 +86,7 @@ def test_a_lease_of_a_dead_bot_is_lost_though_the_clocks_of_servers_are_apart(
     for _ in range(0, OVER_MS + SWEEP_MS, SWEEP_MS):
         assert true.ms > START + OVER_MS or slow.states(labels) == {"t0": "running"}
         for server in apart:
-            true.later(SWEEP_MS // 2)
+            true.advance(SWEEP_MS // 2)
             server.settle()
     assert slow.states(labels) == {"t0": "waiting"}
     with slow.store.read() as repo:
@@ -94,9 +95,9 @@ def test_a_lease_of_a_dead_bot_is_lost_though_the_clocks_of_servers_are_apart(
 
 def test_all_servers_have_the_time_of_the_database_and_follow_it(true: Time, apart: tuple[Server, Server]) -> None:
     slow, fast = apart
-    assert (slow.watch.now(), fast.watch.now()) == (true.ms, true.ms)
-    true.later(SWEEP_MS)
+    assert (slow.clock.now(), fast.clock.now()) == (true.ms, true.ms)
+    true.advance(SWEEP_MS)
     true._connection.execute("UPDATE told SET ms = ms + 3600000")
     for server in apart:
         server.settle()
-    assert slow.watch.now() == fast.watch.now() == true.ms + 3_600_000
+    assert slow.clock.now() == fast.clock.now() == true.ms + 3_600_000

@@ -1,4 +1,4 @@
-"""Leases between servers: given once, kept or lost but never both, and nobody ends or is handed another's."""
+"""Leases between servers: given once, kept or lost but never both, and never ended or given to another bot."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from taskyard.engine.failpoints import Boundary
 from taskyard.lifecycle.commands import Code, Done, Goodbye, Lease, Refusal, Renewed
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.timeouts import mark_missing_bots
-from tests.engine.rig import SOON_S, wide
-from tests.races.servers import COMMIT, Server, at_once, ended, wait_for_a_wait
+from tests.engine.harness import WAIT_S, wide
+from tests.races.servers import COMMIT, Server, ended, run_concurrently, wait_for_lock_wait
 
 Pair = tuple[Server, Server]
-#: A lease is over, and its task may be given again.
+#: A lease is over, and its task may be leased again.
 OVER_MS = LEASE_MS + GUARD_MS
-#: How often two meet by chance.
+#: How many races run without a halt.
 ROUNDS = 60
 
 
@@ -26,7 +26,7 @@ def lost(answer: object) -> bool:
 
 
 def bots(server: Server, task: int) -> list[tuple[str, str | None]]:
-    """Name who had a task, and how each attempt ended."""
+    """The bots of a task, and how each attempt ended."""
     with server.store.read() as repo:
         return [(one.bot, one.signal) for one in repo.attempts.of(task)]
 
@@ -40,13 +40,13 @@ def test_a_lease_is_renewed_or_lost_and_never_both(pair: Pair) -> None:
     outcomes: Counter[bool] = Counter()
     for _ in range(ROUNDS):
         (lease,) = one.claim()
-        one.age(OVER_MS)
-        renewed, _ = at_once(lambda lease=lease: one.renew(lease), two.lapse)  # type: ignore[misc]
+        one.run_for(OVER_MS)
+        renewed, _ = run_concurrently(lambda lease=lease: one.renew(lease), two.run_timeouts)  # type: ignore[misc]
         outcomes[lost(renewed)] += 1
         if lost(renewed):
             assert bots(one, lease.task)[-1] == ("b1", "lose")
         else:
-            assert renewed == Renewed(lease.task, lease.attempt, Millis(one.watch.now() + LEASE_MS))
+            assert renewed == Renewed(lease.task, lease.attempt, Millis(one.clock.now() + LEASE_MS))
             assert one.end(lease) == Done(lease.task, State.SUCCESSFUL)
     assert sum(outcomes.values()) == ROUNDS
 
@@ -55,14 +55,14 @@ def test_a_renewal_that_comes_first_keeps_the_lease(pair: Pair) -> None:
     one, two = pair
     labels = one.submit(wide(1))
     (lease,) = one.claim()
-    one.age(OVER_MS)
+    one.run_for(OVER_MS)
     with one.halted(COMMIT) as halt:
-        renewing = one.go(one.renew, lease)
+        renewing = one.in_thread(one.renew, lease)
         halt.reached()
-        lapsing = two.go(two.lapse)
-        wait_for_a_wait(one.url)
-    assert isinstance(renewing.result(SOON_S), Renewed)
-    assert lapsing.result(SOON_S) == 1
+        lapsing = two.in_thread(two.run_timeouts)
+        wait_for_lock_wait(one.url)
+    assert isinstance(renewing.result(WAIT_S), Renewed)
+    assert lapsing.result(WAIT_S) == 1
     assert one.states(labels) == {"t0": "running"}
     assert one.end(lease) == Done(lease.task, State.SUCCESSFUL)
 
@@ -71,14 +71,14 @@ def test_a_renewal_that_comes_too_late_is_refused(pair: Pair) -> None:
     one, two = pair
     labels = one.submit(wide(1))
     (lease,) = one.claim()
-    one.age(OVER_MS)
+    one.run_for(OVER_MS)
     with two.halted(COMMIT) as halt:
-        lapsing = two.go(two.lapse)
+        lapsing = two.in_thread(two.run_timeouts)
         halt.reached()
-        renewing = one.go(one.renew, lease)
-        wait_for_a_wait(one.url)
-    assert lapsing.result(SOON_S) == 1
-    assert lost(renewing.result(SOON_S))
+        renewing = one.in_thread(one.renew, lease)
+        wait_for_lock_wait(one.url)
+    assert lapsing.result(WAIT_S) == 1
+    assert lost(renewing.result(WAIT_S))
     assert lost(one.end(lease))
     assert one.states(labels) == {"t0": "waiting"}
 
@@ -88,15 +88,15 @@ def test_a_result_and_the_end_of_its_lease_are_one_outcome(pair: Pair, early: st
     one, two = pair
     labels = one.submit(wide(1))
     (lease,) = one.claim()
-    one.age(OVER_MS)
-    acts: list[tuple[Server, Callable[[], object]]] = [(one, lambda: one.end(lease)), (two, two.lapse)]
+    one.run_for(OVER_MS)
+    acts: list[tuple[Server, Callable[[], object]]] = [(one, lambda: one.end(lease)), (two, two.run_timeouts)]
     (first, act), (then, other) = acts if early == "result" else reversed(acts)
     with first.halted(COMMIT) as halt:
-        acting = first.go(act)
+        acting = first.in_thread(act)
         halt.reached()
-        following = then.go(other)
-        wait_for_a_wait(one.url)
-    answers = {early: acting.result(SOON_S), "other": following.result(SOON_S)}
+        following = then.in_thread(other)
+        wait_for_lock_wait(one.url)
+    answers = {early: acting.result(WAIT_S), "other": following.result(WAIT_S)}
     if early == "result":
         assert answers == {"result": Done(lease.task, State.SUCCESSFUL), "other": 1}
         assert bots(one, labels["t0"]) == [("b1", "succeed")]
@@ -114,7 +114,7 @@ def test_what_many_servers_take_at_once_is_given_once(servers: Callable[[int], l
     for server in four:
         server.hello()
     labels = four[0].submit(wide(900))
-    taken = at_once(*(lambda server=server: take_all(server, 7) for server in four))
+    taken = run_concurrently(*(lambda server=server: take_all(server, 7) for server in four))
     given = Counter(lease.task for leases in taken for lease in leases)
     assert given == dict.fromkeys(labels.values(), 1)
     assert set(four[0].states(labels).values()) == {"running"}
@@ -128,14 +128,14 @@ def take_all(server: Server, want: int) -> list[Lease]:
     return found
 
 
-def test_what_somebody_is_about_to_take_is_passed_over_and_not_waited_for(pair: Pair) -> None:
+def test_a_task_that_another_transaction_claims_is_skipped_without_waiting(pair: Pair) -> None:
     one, two = pair
     first, second, third = (one.submit(wide(1))["t0"] for _ in range(3))
     with one.halted(COMMIT) as halt:
-        taking = one.go(one.claim, 2)
+        taking = one.in_thread(one.claim, 2)
         halt.reached()
         assert [lease.task for lease in two.claim(3)] == [third]
-    assert [lease.task for lease in taking.result(SOON_S)] == [first, second]
+    assert [lease.task for lease in taking.result(WAIT_S)] == [first, second]
 
 
 def test_a_poll_that_is_repeated_on_two_servers_at_once_is_given_one_share(pair: Pair) -> None:
@@ -143,7 +143,7 @@ def test_a_poll_that_is_repeated_on_two_servers_at_once_is_given_one_share(pair:
     one.submit(wide(2 * ROUNDS))
     for number in range(ROUNDS // 2):
         said = {"bot": "b1", "poll": f"again{number}"}
-        first, second = at_once(lambda: one.claim(2, **said), lambda: two.claim(2, **said))  # noqa: B023
+        first, second = run_concurrently(lambda: one.claim(2, **said), lambda: two.claim(2, **said))  # noqa: B023
         assert first == second
         assert len(first) == 2
         assert {lease.attempt for lease in first} == {1}
@@ -153,14 +153,14 @@ def test_a_repeated_poll_is_never_given_what_another_bot_has_by_now(pair: Pair) 
     one, two = pair
     labels = one.submit(wide(1))
     assert len(one.claim(poll="again")) == 1
-    one.age(OVER_MS)
-    with one.halted("lock_tasks") as halt:  # it knows what its poll was given, and is about to look at it
-        repeating = one.go(lambda: one.claim(poll="again"))
+    one.run_for(OVER_MS)
+    with one.halted("lock_tasks") as halt:  # it has read the leases of its poll, and is about to check them
+        repeating = one.in_thread(lambda: one.claim(poll="again"))
         halt.reached()
-        two.lapse()
+        two.run_timeouts()
         (lease,) = two.claim()
     assert lease.task == labels["t0"]
-    assert repeating.result(SOON_S) == ()
+    assert repeating.result(WAIT_S) == ()
     assert two.end(lease) == Done(lease.task, State.SUCCESSFUL)
 
 
@@ -171,13 +171,13 @@ def test_a_bot_that_begins_anew_ends_nothing_that_another_bot_has_by_now(pair: P
     one, two = pair
     labels = one.submit(wide(1))
     one.claim()
-    one.age(OVER_MS)
-    with one.halted("lock_tasks") as halt:  # it knows what its last session had, and is about to look at it
-        greeting = one.go(one.hello, "s2")
+    one.run_for(OVER_MS)
+    with one.halted("lock_tasks") as halt:  # it has read the leases of its last session, and is about to check them
+        greeting = one.in_thread(one.hello, "s2")
         halt.reached()
-        two.lapse()
+        two.run_timeouts()
         (lease,) = two.claim()
-    greeting.result(SOON_S)
+    greeting.result(WAIT_S)
     assert bots(one, labels["t0"]) == [("b1", "lose"), ("b2", None)]
     assert two.end(lease) == Done(lease.task, State.SUCCESSFUL)
 
@@ -187,7 +187,7 @@ def test_a_session_that_is_replaced_while_it_reports_has_one_outcome(pair: Pair)
     labels = one.submit(wide(ROUNDS))
     for number in range(ROUNDS):
         (lease,) = one.claim(session=f"s{number + 1}")
-        polled, _ = at_once(
+        polled, _ = run_concurrently(
             lambda lease=lease, number=number: one.poll(reports=(ended(lease),), session=f"s{number + 1}"),  # type: ignore[misc]
             lambda number=number: two.hello(f"s{number + 2}", bot="b1"),  # type: ignore[misc]
         )
@@ -208,11 +208,11 @@ def test_a_report_and_a_new_session_follow_one_another(pair: Pair, early: str) -
     ]
     (first, act), (then, other) = acts if early == "report" else reversed(acts)
     with first.halted(COMMIT) as halt:
-        acting = first.go(act)
+        acting = first.in_thread(act)
         halt.reached()
-        following = then.go(other)
-        wait_for_a_wait(one.url)
-    answers = [acting.result(SOON_S), following.result(SOON_S)]
+        following = then.in_thread(other)
+        wait_for_lock_wait(one.url)
+    answers = [acting.result(WAIT_S), following.result(WAIT_S)]
     if early == "report":
         assert answers == [PollOutcome((Done(lease.task, State.SUCCESSFUL),), (), ()), None]
     else:
@@ -225,32 +225,32 @@ def test_of_two_first_sessions_of_a_bot_the_later_ends_what_the_earlier_took(pai
     one, two = pair
     labels = one.submit(wide(1))
     with one.halted("begin_bot_sessions") as halt:  # it knows of no session before
-        greeting = one.go(lambda: one.hello("late", bot="b9"))
+        greeting = one.in_thread(lambda: one.hello("late", bot="b9"))
         halt.reached()
         two.hello("early", bot="b9")
         assert len(two.claim(bot="b9", session="early")) == 1
-    greeting.result(SOON_S)
+    greeting.result(WAIT_S)
     assert bots(one, labels["t0"]) == [("b9", "lose")]
     assert one.states(labels) == {"t0": "waiting"}
 
 
-def test_a_bot_that_is_heard_while_its_silence_is_noticed_is_not_missing(pair: Pair) -> None:
+def test_a_bot_that_polls_while_it_is_being_marked_missing_is_not_missing(pair: Pair) -> None:
     one, two = pair
-    one.age(MISSING_WITHIN_MS + 1)
+    one.run_for(MISSING_WITHIN_MS + 1)
     two.poll()
     with two.halted("mark_bots_missing") as halt:
-        noticing = two.go(
+        noticing = two.in_thread(
             lambda: two.engine.transact(lambda transaction: mark_missing_bots(transaction, 9), Boundary.SILENCE)
         )
         halt.reached()
-        hearing = one.go(one.poll)
-        wait_for_a_wait(one.url, hearing.done)
-    noticing.result(SOON_S)
-    assert isinstance(hearing.result(SOON_S), PollOutcome)
+        hearing = one.in_thread(one.poll)
+        wait_for_lock_wait(one.url, hearing.done)
+    noticing.result(WAIT_S)
+    assert isinstance(hearing.result(WAIT_S), PollOutcome)
     with one.store.read() as repo:
         (bot,) = repo.bots.read(["b1"]).values()
         noted = [row[3] for row in repo.bots.events("b1", 9)]
-    assert (bot.facts.missing, bot.facts.last_seen_ms) == (False, one.watch.now())
+    assert (bot.facts.missing, bot.facts.last_seen_ms) == (False, one.clock.now())
     assert noted in (["connected"], ["missing", "connected"])
 
 
@@ -258,7 +258,9 @@ def test_a_bot_that_is_heard_while_its_silence_is_noticed_is_not_missing(pair: P
 
 
 @pytest.mark.parametrize("early", ["claim", "twin"])
-def test_what_a_bot_takes_while_its_twin_begins_is_never_given_to_that_twin(pair: Pair, early: str) -> None:
+def test_what_a_bot_claims_while_another_of_its_name_connects_is_never_given_to_that_one(
+    pair: Pair, early: str
+) -> None:
     one, two = pair
     labels = one.submit(wide(1))
     one.hello("here/1", "b")
@@ -268,11 +270,11 @@ def test_what_a_bot_takes_while_its_twin_begins_is_never_given_to_that_twin(pair
     ]
     (first, act), (then, other) = acts if early == "claim" else reversed(acts)
     with first.halted(COMMIT) as halt:
-        acting = first.go(act)
+        acting = first.in_thread(act)
         halt.reached()
-        following = then.go(other)
-        wait_for_a_wait(one.url)
-    answers = {early: acting.result(SOON_S), "other": following.result(SOON_S)}
+        following = then.in_thread(other)
+        wait_for_lock_wait(one.url)
+    answers = {early: acting.result(WAIT_S), "other": following.result(WAIT_S)}
     if early == "claim":
         assert isinstance(answers["claim"], PollOutcome)
         assert two.claim(1, bot="b", session="there/1") == ()
@@ -288,12 +290,12 @@ def test_of_two_first_sessions_at_once_neither_takes_anything_from_the_other(pai
     one, two = pair
     labels = one.submit(wide(1))
     with one.halted(COMMIT) as halt:
-        first = one.go(lambda: one.hello("here/1", "b"))
+        first = one.in_thread(lambda: one.hello("here/1", "b"))
         halt.reached()
-        second = two.go(lambda: two.hello("there/1", "b"))
-        wait_for_a_wait(one.url)
-    first.result(SOON_S)
-    second.result(SOON_S)
+        second = two.in_thread(lambda: two.hello("there/1", "b"))
+        wait_for_lock_wait(one.url)
+    first.result(WAIT_S)
+    second.result(WAIT_S)
     refused = one.poll(1, bot="b", session="here/1")
     assert isinstance(refused, Refusal)
     assert len(two.claim(1, bot="b", session="there/1")) == 1

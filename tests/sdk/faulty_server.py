@@ -95,12 +95,12 @@ class _Speaker(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 - given by the library
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class _Quiet(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """Say nothing of connections that end early: that is what this server is for."""
+        """Log nothing about connections that end early, which is the purpose of this server."""
 
 
 @contextmanager

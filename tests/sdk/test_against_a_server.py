@@ -116,7 +116,7 @@ def test_output_is_read_whole_in_part_and_as_it_comes(server: RunningServer, adm
     ending.join(60)
 
 
-def test_bots_are_listed_and_told_what_to_do(server: RunningServer, admin: Client) -> None:
+def test_bots_are_listed_and_their_settings_changed(server: RunningServer, admin: Client) -> None:
     server.hello("rack-1", os="Linux")
     server.hello("rack-2", os="Windows")
     assert [bot.id for bot in admin.bots(dimensions=["os:Linux"])] == ["rack-1"]
@@ -163,7 +163,7 @@ def test_what_is_not_there_is_not_found(ask: object, admin: Client) -> None:
         ask(admin, UNKNOWN)
 
 
-def test_nobody_without_a_token_is_told_anything(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_token_nothing_is_answered(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TASKYARD_TOKEN", raising=False)
     with pytest.raises(Unauthorised):
         Client(server.http.url).pools()

@@ -1,4 +1,4 @@
-"""One connection that asks and waits, against sockets that answer as real servers do, and as broken ones do."""
+"""The connection of a bot, against sockets that answer like real servers and like broken ones."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ def asked(serve: Serve, times: int = 1, timeout_s: float = 20.0) -> list[HttpRes
 
 
 async def to_the_end(serve: Serve, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve one connection; whoever asked may hang up at any moment."""
+    """Serve one connection; the client may close it at any moment."""
     with suppress(OSError, asyncio.IncompleteReadError):
         await serve(reader, writer)
     writer.close()
@@ -102,7 +102,7 @@ def test_a_silent_server_is_not_waited_for_without_end() -> None:
         asked(be_silent, timeout_s=0.05)
 
 
-def test_nobody_there_is_said_so() -> None:
+def test_an_unreachable_server_is_an_error_of_its_own() -> None:
     with pytest.raises(ConnectionFailed, match="does not answer"):
         asyncio.run(ServerConnection("http://127.0.0.1:9").ask("GET", "/"))
 

@@ -1,4 +1,4 @@
-"""What a client asks for, and how it reads the answers."""
+"""The requests of a client, and how it reads the answers."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ def test_pages_are_asked_for_as_they_are_taken(server: FaultyServer, client: Cli
     ]  # fmt: skip
 
 
-def test_no_more_is_asked_for_than_is_wanted(server: FaultyServer, client: Client) -> None:
+def test_no_more_pages_are_requested_than_are_used(server: FaultyServer, client: Client) -> None:
     server.reply_with(page(2, "more"), page(1, "more"))
     assert len(list(client.graphs(limit=3))) == 3
     assert [asked.path.rpartition("=")[2] for asked in server.asked] == ["3", "1"]
@@ -85,7 +85,7 @@ def test_a_wait_ends_when_the_graph_is_settled(server: FaultyServer, client: Cli
     assert client.wait("78a6ff3e8d8c0f28", 60).state == "finished"
 
 
-def test_a_wait_that_takes_too_long_says_where_the_graph_stands(server: FaultyServer, client: Client) -> None:
+def test_a_wait_that_times_out_has_the_state_of_the_graph(server: FaultyServer, client: Client) -> None:
     server.reply_with(json_reply(GRAPH))
     with pytest.raises(TimeoutError, match="graph 78a6ff3e8d8c0f28 is running"):
         client.wait("78a6ff3e8d8c0f28", 0)

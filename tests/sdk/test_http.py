@@ -9,7 +9,7 @@ from taskyard.sdk import Client, Conflict, Overloaded, Unreachable, Unreadable, 
 from tests.sdk.faulty_server import FaultyServer, Reply, json_reply, problem
 
 SUBMITTED = {"graph_id": "78a6ff3e8d8c0f28", "echo": False, "nameMapping": {"a": "00c0ffee12345678"}}
-WISHED = {"subject": "78a6ff3e8d8c0f28", "moved": 1, "promised": False, "echo": False}
+DONE = {"subject": "78a6ff3e8d8c0f28", "moved": 1, "promised": False, "echo": False}
 POOLS: dict[str, list[str]] = {"items": []}
 
 
@@ -27,7 +27,7 @@ def test_every_request_carries_the_token_and_goes_below_the_root(server: FaultyS
 
 
 @pytest.mark.parametrize("bad", [Reply(cut=0), Reply(body=b"x" * 100, cut=50), problem(429), problem(503)])
-def test_a_change_whose_answer_is_lost_is_asked_for_again_with_the_same_key(
+def test_a_change_whose_answer_is_lost_is_repeated_with_the_same_key(
     bad: Reply, server: FaultyServer, client: Client
 ) -> None:
     server.reply_with(bad, json_reply(SUBMITTED))
@@ -37,7 +37,7 @@ def test_a_change_whose_answer_is_lost_is_asked_for_again_with_the_same_key(
 
 
 def test_two_changes_have_two_keys(server: FaultyServer, client: Client) -> None:
-    server.reply_with(json_reply(WISHED), json_reply(WISHED))
+    server.reply_with(json_reply(DONE), json_reply(DONE))
     client.rerun_graph("78a6ff3e8d8c0f28")
     client.rerun_graph("78a6ff3e8d8c0f28")
     assert len({asked.headers["idempotency-key"] for asked in server.asked}) == 2
@@ -51,7 +51,7 @@ def test_a_token_that_may_have_been_made_is_not_made_again(bad: Reply, server: F
     assert len(server.asked) == 1
 
 
-def test_what_was_refused_for_a_crowd_was_not_done_and_is_asked_again(server: FaultyServer, client: Client) -> None:
+def test_a_request_that_was_refused_for_overload_is_repeated(server: FaultyServer, client: Client) -> None:
     view: dict[str, object] = {
         "id": "x", "kind": "user", "name": "ci", "scopes": [], "pool": None,
         "created_ms": 1, "expires_ms": None, "revoked_ms": None,
@@ -60,26 +60,26 @@ def test_what_was_refused_for_a_crowd_was_not_done_and_is_asked_again(server: Fa
     assert client.new_token("user", "ci").token == "ty_user_x"  # noqa: S105
 
 
-def test_what_is_still_loading_is_asked_for_again(server: FaultyServer, client: Client) -> None:
-    server.reply_with(problem(409, "loading", retry_after="0"), json_reply(WISHED))
+def test_a_request_for_a_loading_graph_is_repeated(server: FaultyServer, client: Client) -> None:
+    server.reply_with(problem(409, "loading", retry_after="0"), json_reply(DONE))
     assert client.cancel_graph("78a6ff3e8d8c0f28").moved == 1
 
 
-def test_a_conflict_that_no_time_mends_is_told_at_once(server: FaultyServer, client: Client) -> None:
+def test_a_permanent_conflict_is_raised_at_once(server: FaultyServer, client: Client) -> None:
     server.reply_with(problem(409))
     with pytest.raises(Conflict):
         client.cancel_graph("78a6ff3e8d8c0f28")
     assert len(server.asked) == 1
 
 
-def test_a_server_that_stays_overloaded_is_told_after_a_few_tries(server: FaultyServer, client: Client) -> None:
+def test_a_server_that_stays_overloaded_is_an_error_after_a_few_tries(server: FaultyServer, client: Client) -> None:
     server.reply_with(*[problem(503)] * http.TRIES_MAX)
     with pytest.raises(Overloaded):
         client.pools()
     assert len(server.asked) == http.TRIES_MAX
 
 
-def test_nobody_there_is_told_with_the_address_and_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_reported_with_its_address_and_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "WAIT_SECONDS", 0.001)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -40,7 +40,7 @@ def test_a_trusted_server_is_spoken_to(
     assert Client(server.url, "x").pools() == []
 
 
-def test_a_stranger_is_told_nothing(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_without_a_token_gets_no_information(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "WAIT_SECONDS", 0.001)
     with pytest.raises(Unreachable, match="certificate"):
         Client(server.url, "x").pools()

@@ -15,14 +15,14 @@ from taskyard.lifecycle.poll import PollOutcome
 from taskyard.server.serve import Server
 from taskyard.server.settings import Settings, load_signer, prepare
 from taskyard.store.connection import open_store
-from tests.engine.rig import TURNS_MAX, FakeClock
+from tests.engine.harness import TURNS_MAX, FakeClock
 from tests.server.running_server import Made, RunningServer
 
 MINUTE = 60_000
 
 
 class FrozenClockServer(RunningServer):
-    """A server with a fake clock, and helpers that ask it why tasks wait."""
+    """A server with a fake clock, and helpers to read why tasks wait."""
 
     def __init__(self, url: str) -> None:
         self.clock = FakeClock()
@@ -43,15 +43,15 @@ class FrozenClockServer(RunningServer):
                 return
         raise AssertionError("the ticker is never done")
 
-    def later(self, ms: int) -> None:
+    def advance(self, ms: int) -> None:
         """Advance the clock, and run what is due."""
-        self.clock.later(ms)
+        self.clock.advance(ms)
         self.settle()
 
     def be_silent(self) -> None:
         """Advance the clock without polls until the bots are marked missing."""
         for _ in range(MISSING_WITHIN_MS // SWEEP_MS + 1):
-            self.later(SWEEP_MS)
+            self.advance(SWEEP_MS)
 
     def submit(self, document: object, **said: Any) -> Made:
         made = super().submit(document, **said)
@@ -67,8 +67,8 @@ class FrozenClockServer(RunningServer):
 
     def report(self, lease: Lease, signal: Signal, bot: str = "b1", **said: Any) -> None:
         """Report the end of an attempt, and run what follows."""
-        told = Report(lease.task, lease.attempt, lease.fence, signal, **said)
-        assert isinstance(self.engine.poll(Poll(bot, "s1", reports=(told,))), PollOutcome)
+        shown = Report(lease.task, lease.attempt, lease.fence, signal, **said)
+        assert isinstance(self.engine.poll(Poll(bot, "s1", reports=(shown,))), PollOutcome)
         self.settle()
 
     def lease(self, made: Made, label: str) -> Lease:
@@ -83,12 +83,12 @@ class FrozenClockServer(RunningServer):
         return next(lease for lease in self.claim() if lease.task == made.key(label))
 
     def why(self, made: Made, label: str, **said: Any) -> Any:
-        """Ask why a task does not run; see that lists and the view of the task give the same reason."""
-        told = self.get(f"/api/v1/tasks/{made.tasks[label]}/why", **said)
+        """Read why a task does not run; check that lists and the view of the task have the same reason."""
+        shown = self.get(f"/api/v1/tasks/{made.tasks[label]}/why", **said)
         (listed,) = self.get(f"/api/v1/graphs/{made.id}/tasks?label={label}", **said)["items"]
         seen = self.get(f"/api/v1/tasks/{made.tasks[label]}", **said)
-        assert told["why"]["reason"] == listed["reason"] == seen["reason"]
-        return told
+        assert shown["why"]["reason"] == listed["reason"] == seen["reason"]
+        return shown
 
     def sentence(self, made: Made, label: str, **said: Any) -> str:
         return str(self.why(made, label, **said)["sentence"])

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -22,9 +23,9 @@ from taskyard.server.serve import Server
 from taskyard.server.settings import Settings, load_signer, prepare
 from taskyard.wire.bot_protocol import NOTHING
 
-SOON_S = 60
+WAIT_S = 60
 #: Of which type a body is where it is not JSON, by the last step of the route.
-KINDS = {"progress": "text/plain", "checkpoint": "application/octet-stream"}
+KINDS = {"blobs": "application/octet-stream", "progress": "text/plain", "checkpoint": "application/octet-stream"}
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class Answer:
 class RunningServer:
     """A server, its admin token, and helpers that send requests."""
 
-    def __init__(self, url: str, settings: Settings | None = None) -> None:
-        self.engine = Engine.open(url)
+    def __init__(self, url: str, settings: Settings | None = None, secrets_key_file: Path | None = None) -> None:
+        self.engine = Engine.open(url, secrets_key_file=secrets_key_file)
         self.engine.start()
         made = prepare(self.engine)
         assert made is not None
@@ -97,7 +98,7 @@ class RunningServer:
 
     def connection(self) -> http.client.HTTPConnection:
         """Open a connection."""
-        return http.client.HTTPConnection(urlsplit(self.http.url).netloc, timeout=SOON_S)
+        return http.client.HTTPConnection(urlsplit(self.http.url).netloc, timeout=WAIT_S)
 
     def get(self, path: str, **said: Any) -> Any:
         """Get a resource that exists."""
@@ -130,7 +131,7 @@ class RunningServer:
         return list(answer.leases)
 
     def is_told_to_end(self, bot: str = "b1", session: str = "s1") -> bool:
-        """Tell whether the answer to the next poll tells a bot to end."""
+        """Whether the answer to the next poll has `terminate`."""
         answer = self.engine.poll(Poll(bot, session))
         assert isinstance(answer, PollOutcome), answer
         return answer.ending

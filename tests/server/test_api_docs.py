@@ -1,4 +1,4 @@
-"""The pages about the API tell the truth: every limit and every route is on them."""
+"""The pages about the API are complete: every limit and every route is on them."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Routes of approvals and of graphs inside tasks: who may decide, what is told to whom comes late, what is shown."""
+"""Routes of approvals and of subgraphs: rights, late decisions, and views."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taskyard.server.settings import Settings
-from tests.engine.rig import soon
+from tests.engine.harness import wait_until
 from tests.server.running_server import Made, RunningServer, graph, task
 
 UNKNOWN = "7ffffffffffffff8"
@@ -25,8 +25,8 @@ def asking(*requires: str, pool: str = "default", **said: object) -> dict[str, o
 
 
 def until(place: RunningServer, id: str, state: str) -> dict[str, Any]:
-    """Wait for a task to be somewhere."""
-    soon(lambda: place.get(f"/api/v1/tasks/{id}")["state"] == state)
+    """Wait until a task is in a state."""
+    wait_until(lambda: place.get(f"/api/v1/tasks/{id}")["state"] == state)
     shown: dict[str, Any] = place.get(f"/api/v1/tasks/{id}")
     return shown
 
@@ -58,7 +58,7 @@ def test_what_waits_is_listed_and_decided_once(place: RunningServer) -> None:
     assert [one for one in place.get("/api/v1/approvals")["items"] if one["task"] == made.tasks["ask"]] == []
 
 
-def test_no_body_is_a_yes_and_everything_wrong_with_one_is_told(place: RunningServer) -> None:
+def test_no_body_is_a_yes_and_every_fault_of_one_is_listed(place: RunningServer) -> None:
     made, route = asked(place)
     wrong = place.ask("POST", route, {"approved": "yes", "comment": "x" * 5_000, "aproved": True})
     assert (wrong.status, sorted(wrong.paths)) == (400, ["approved", "aproved", "comment"])
@@ -68,10 +68,10 @@ def test_no_body_is_a_yes_and_everything_wrong_with_one_is_told(place: RunningSe
     assert place.ask("POST", other).json["approved"] is True
 
 
-def test_too_early_and_no_approval_are_conflicts_and_nobody_is_not_found(place: RunningServer) -> None:
+def test_too_early_and_no_approval_are_conflicts_and_an_unknown_task_is_not_found(place: RunningServer) -> None:
     made = place.submit(graph(a=task(), ask=asking("a")))
     early = place.ask("POST", f"/api/v1/tasks/{made.tasks['ask']}/approve")
-    assert (early.status, early.json["detail"].endswith("so nobody has been asked yet")) == (409, True)
+    assert (early.status, early.json["detail"].endswith("so the approval has not been requested yet")) == (409, True)
     assert place.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/approve").status == 409
     assert place.ask("POST", f"/api/v1/tasks/{UNKNOWN}/approve").status == 404
 
@@ -130,8 +130,8 @@ def test_running_again_needs_a_right_in_the_pools_inside_too(place: RunningServe
     idle = task(payload={"noop": True}, dimensions={"pool": "prod"})
     made = place.submit(graph(outer=task(payload={"graph": graph(a=idle)})))
     until(place, made.tasks["outer"], "successful")
-    route, wish = f"/api/v1/graphs/{made.id}/rerun", {"from": ["outer"]}
-    denied = place.ask("POST", route, wish, token=place.token("pool:*:read", "pool:default:submit"))
+    route, command = f"/api/v1/graphs/{made.id}/rerun", {"from": ["outer"]}
+    denied = place.ask("POST", route, command, token=place.token("pool:*:read", "pool:default:submit"))
     assert (denied.status, "pool:prod:submit" in denied.json["detail"]) == (403, True)
     both = place.token("pool:*:read", "pool:default:submit", "pool:prod:submit")
-    assert place.ask("POST", route, wish, token=both).status < 300
+    assert place.ask("POST", route, command, token=both).status < 300

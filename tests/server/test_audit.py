@@ -1,4 +1,4 @@
-"""Who asked for what; tokens and the key of run tokens are changed; the last admin stays."""
+"""The audit; changes of tokens and of the key of run tokens; the last admin token stays."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,7 +19,7 @@ def seen(server: RunningServer, query: str = "") -> list[tuple[str, str]]:
     return [(one["action"], one["note"]) for one in server.get(f"/api/v1/audit{query}")["items"]]
 
 
-def test_the_audit_tells_who_asked_for_what_the_newest_first(either_server: RunningServer) -> None:
+def test_the_audit_lists_who_requested_what_the_newest_first(either_server: RunningServer) -> None:
     ann = either_server.token("pool:default:submit", "pool:default:read")
     made = either_server.submit(graph(a=task()), token=ann)
     either_server.ask("POST", f"/api/v1/graphs/{made.id}/cancel", token=ann)
@@ -36,7 +36,7 @@ def test_the_audit_tells_who_asked_for_what_the_newest_first(either_server: Runn
     assert seen(either_server, f"?subject={made.id}&since_ms={submitted['at_ms']}")[-1] == ("submit", "1 task")
 
 
-def test_the_audit_comes_in_pages_and_a_page_is_not_looked_for_for_ever(
+def test_the_audit_comes_in_pages_and_the_search_for_one_is_bounded(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(5):

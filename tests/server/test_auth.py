@@ -17,9 +17,9 @@ def test_what_is_missing_is_named_and_a_challenge_is_sent(server: RunningServer)
     answer = server.ask("POST", "/api/v1/graphs", LAB, token=reader)
     assert (answer.status, answer.json["code"]) == (403, "forbidden")
     assert "pool:lab:submit" in answer.json["detail"]
-    nobody = server.ask("GET", "/api/v1/graphs", token=None)
-    assert (nobody.status, nobody.headers["www-authenticate"]) == (401, "Bearer")
-    assert nobody.headers["content-type"] == "application/problem+json"
+    without_token = server.ask("GET", "/api/v1/graphs", token=None)
+    assert (without_token.status, without_token.headers["www-authenticate"]) == (401, "Bearer")
+    assert without_token.headers["content-type"] == "application/problem+json"
 
 
 def test_submitting_needs_a_right_in_every_pool_that_is_named(server: RunningServer) -> None:
@@ -68,7 +68,7 @@ def test_lists_show_only_what_one_may_see(either_server: RunningServer) -> None:
 # Tokens.
 
 
-def test_a_token_is_told_once_and_listed_without_its_secret(either_server: RunningServer) -> None:
+def test_a_token_is_shown_once_and_listed_without_its_secret(either_server: RunningServer) -> None:
     answer = either_server.ask(
         "POST", "/api/v1/tokens", {"name": "ann", "scopes": ["pool:default:read"], "expires_in_ms": 60_000}
     )
@@ -120,9 +120,9 @@ def test_a_token_with_another_secret_or_kind_is_none(server: RunningServer) -> N
         assert server.ask("GET", "/api/v1/graphs", token=None, headers={"Authorization": header}).status == 401
 
 
-def test_every_fault_of_a_wish_for_a_token_is_told(server: RunningServer) -> None:
-    wish = {"kind": "odd", "scopes": ["all", "pool:a:fly", "pool::read"], "expires_in_ms": 0, "nam": "x"}
-    answer = server.ask("POST", "/api/v1/tokens", wish)
+def test_every_fault_of_a_request_for_a_token_is_listed(server: RunningServer) -> None:
+    request = {"kind": "odd", "scopes": ["all", "pool:a:fly", "pool::read"], "expires_in_ms": 0, "nam": "x"}
+    answer = server.ask("POST", "/api/v1/tokens", request)
     assert answer.status == 400
     assert sorted(answer.paths) == ["expires_in_ms", "kind", "nam", "name", "scopes[0]", "scopes[1]", "scopes[2]"]
     assert server.ask("POST", "/api/v1/tokens", {"name": "b", "kind": "bot", "scopes": ["admin"]}).paths == ["scopes"]
@@ -233,7 +233,7 @@ def test_every_mutation_leaves_a_line_with_its_actor(server: RunningServer) -> N
 # Without authentication.
 
 
-def test_without_authentication_everybody_may_and_running_tasks_still_have_their_own(sqlite_url: str) -> None:
+def test_without_authentication_every_caller_has_every_right_and_running_tasks_only_their_own(sqlite_url: str) -> None:
     with RunningServer(sqlite_url, Settings(authentication=False)) as server:
         made = server.submit(graph(a=task()), token=None)
         assert server.ask("GET", "/api/v1/tokens", token=None).status == 200

@@ -1,4 +1,4 @@
-"""Bots over HTTP: who comes in, what they are given, and that nobody is left waiting."""
+"""The bot API: authentication, leases, and that no parked poll is left waiting."""
 
 import base64
 import threading
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.rig import soon
+from tests.engine.harness import wait_until
 from tests.server.running_server import Answer, RunningServer, graph, task
 
 
@@ -64,7 +64,7 @@ def test_a_poll_that_waits_is_answered_before_the_server_stops(server: RunningSe
     answers: list[Any] = []
     waiting = threading.Thread(target=lambda: answers.append(poll(server, bot, want=1, poll="p1", wait_ms=20_000)))
     waiting.start()
-    soon(lambda: len(server.engine._writer.parked_polls) == 1)
+    wait_until(lambda: len(server.engine._writer.parked_polls) == 1)
     server.http.stop()
     waiting.join(60)
     assert answers == [{}]
@@ -78,14 +78,16 @@ def test_requests_of_bots_are_counted_and_a_full_server_takes_them(server: Runni
     assert server.ask("GET", "/api/v1/bot/poll").status == 405
 
 
-def test_a_bug_is_told_to_a_bot_as_a_problem(server: RunningServer, bot: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_answered_to_a_bot_as_a_problem(
+    server: RunningServer, bot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server.engine, "ask", None)
     answer = server.ask("POST", "/api/v1/bot/poll", {"bot": "b1", "session": "s1"}, token=bot)
     assert (answer.status, answer.headers["content-type"]) == (500, "application/problem+json")
     assert (answer.json["code"], b"NoneType" in answer.body) == ("failed", False)
 
 
-def test_a_bot_says_what_went_wrong_with_it(server: RunningServer, bot: str) -> None:
+def test_a_bot_reports_its_errors(server: RunningServer, bot: str) -> None:
     said = {"bot": "b1", "session": "s1", "text": "its disk\0 is\nfull" + " and" * 999}
     assert server.ask("POST", "/api/v1/bot/trouble", said, token=bot).status == 204
     newest, _ = server.get("/api/v1/bots/b1/events")["items"]
@@ -99,6 +101,6 @@ def test_a_bot_says_what_went_wrong_with_it(server: RunningServer, bot: str) -> 
     assert server.ask("POST", "/api/v1/bot/trouble", said, token=server.admin).status == 403
 
 
-def test_a_bot_hears_how_long_its_leases_last_and_its_polls_may_wait(server: RunningServer) -> None:
+def test_a_bot_gets_the_length_of_leases_and_of_polls(server: RunningServer) -> None:
     welcome = hello(server, server.token(kind="bot", pool="lab")).json
     assert welcome == {"bot": "b1", "pool": "lab", "lease_ms": 60_000, "guard_ms": 5_000, "wait_max_ms": 20_000}

@@ -1,4 +1,4 @@
-"""Workflows that wait for each other: the cycle is told wherever one looks, and nothing is ended for it."""
+"""Workflows that wait for each other: every view shows the cycle, and nothing is canceled for it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ def server(database_url: str) -> Iterator[FrozenClockServer]:
 
 
 def workflow(holds: str, wants: str, label: str) -> dict[str, Any]:
-    """A task that holds a mutex until the graph inside it has ended, which first does something with another mutex."""
+    """A task that holds a mutex until its subgraph has ended, which first needs another mutex."""
     inner = graph("inner", **{label: task(mutexes=[{"key": wants}])})
     return {"task": {"mutexes": [{"key": holds}], "payload": {"graph": inner}}}
 
@@ -36,7 +36,7 @@ def crossed(server: FrozenClockServer) -> list[Made]:
     return started(server, one, two)
 
 
-def test_two_workflows_that_want_each_others_mutex_are_told_of_in_every_view(server: FrozenClockServer) -> None:
+def test_two_workflows_that_need_each_others_mutex_are_shown_in_every_view(server: FrozenClockServer) -> None:
     one, two = crossed(server)
     seen = server.get(f"/api/v1/graphs/{one.id}")
     assert (seen["state"], seen["settled"]) == ("running", False)
@@ -51,10 +51,10 @@ def test_two_workflows_that_want_each_others_mutex_are_told_of_in_every_view(ser
     task_id = one.tasks["first"]
     views = (f"graphs/{one.id}", f"tasks/{task_id}", f"tasks/{task_id}/why", f"graphs/{one.id}/why")
     for path in views:
-        told = server.get(f"/api/v1/{path}")
-        assert told["deadlock"]["sentence"] == sentence, path
+        shown = server.get(f"/api/v1/{path}")
+        assert shown["deadlock"]["sentence"] == sentence, path
         if path.endswith("why"):
-            assert told["sentence"].endswith(f"; {sentence}")
+            assert shown["sentence"].endswith(f"; {sentence}")
 
 
 def test_a_deadlock_is_over_when_one_of_them_is_canceled(server: FrozenClockServer) -> None:
@@ -96,5 +96,5 @@ def test_what_the_asker_may_not_see_has_no_name_in_a_cycle(server: FrozenClockSe
     hidden = {"task": {"mutexes": [{"key": "b"}], "payload": {"graph": inner}}}
     server.bot("x1", pool="secret")
     one, _ = started(server, graph("one", first=workflow("a", "b", "uses-b")), graph("two", second=hidden))
-    told = server.get(f"/api/v1/graphs/{one.id}", token=server.token("pool:default:read"))["deadlock"]
-    assert [(step["label"], step["holder_label"]) for step in told["cycle"]] == [("uses-b", ""), ("", "first")]
+    shown = server.get(f"/api/v1/graphs/{one.id}", token=server.token("pool:default:read"))["deadlock"]
+    assert [(step["label"], step["holder_label"]) for step in shown["cycle"]] == [("uses-b", ""), ("", "first")]

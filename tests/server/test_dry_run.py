@@ -1,4 +1,4 @@
-"""What would become of a graph: told by a real server that stores nothing of it."""
+"""Dry runs on a real server, which stores nothing."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -32,11 +32,11 @@ def checked(server: FrozenClockServer, document: object, **said: Any) -> Any:
     return answer.json
 
 
-def sentences(told: Any) -> list[str]:
-    return [one["sentence"] for one in told["items"]]
+def sentences(shown: Any) -> list[str]:
+    return [one["sentence"] for one in shown["items"]]
 
 
-def test_who_begins_who_waits_and_who_can_never_run_is_told_and_nothing_is_stored(
+def test_a_dry_run_shows_which_tasks_begin_wait_or_can_never_run_and_stores_nothing(
     either_server: FrozenClockServer,
 ) -> None:
     server = either_server
@@ -50,8 +50,8 @@ def test_who_begins_who_waits_and_who_can_never_run_is_told_and_nothing_is_store
         late=task(not_before="1h"),
         tick={"task": {"payload": {"noop": True}}},
     )
-    told = checked(server, document)
-    assert sentences(told) == [
+    shown = checked(server, document)
+    assert sentences(shown) == [
         "train cannot run: no bot has gpu: h100; the nearest is b1 (gpu: a100)",
         "build would run at once: 1 bot could run it now; it is next",
         "lint would wait: 1 bot could run it now; 1 task before it",
@@ -59,27 +59,27 @@ def test_who_begins_who_waits_and_who_can_never_run_is_told_and_nothing_is_store
         "late would wait: it may start in 1 h, at 2026-01-01 01:00:00Z",
         "tick would run at once: the server runs it itself; it is next",
     ]
-    assert told["counts"] == {"never": 1, "waits": 2, "now": 2, "after": 1}
-    assert told["sentence"] == (
+    assert shown["counts"] == {"never": 1, "waits": 2, "now": 2, "after": 1}
+    assert shown["sentence"] == (
         "1 task can run on no bot, 2 tasks would wait, 2 tasks would run at once, 1 task would wait for others of it; "
         "nothing was stored"
     )
-    assert (told["name"], told["tasks"], told["more"], told["whole"]) == ("nightly", 6, 0, True)
-    assert told["items"][0]["bots"]["nearest"] == {
+    assert (shown["name"], shown["tasks"], shown["more"], shown["whole"]) == ("nightly", 6, 0, True)
+    assert shown["items"][0]["bots"]["nearest"] == {
         "bot": "b1", "differs": [{"key": "gpu", "wanted": ["h100"], "has": ["a100"]}],
     }  # fmt: skip
-    assert told["items"][3]["after"] == ["build", "lint"]
+    assert shown["items"][3]["after"] == ["build", "lint"]
     assert server.get("/api/v1/graphs")["items"] == []
 
 
-def test_what_a_pass_would_say_is_foretold_by_its_own_rule(either_server: FrozenClockServer) -> None:
+def test_a_dry_run_uses_the_rule_of_the_pass(either_server: FrozenClockServer) -> None:
     server = either_server
     server.bot()
     server.bot("l1", pool="lab")
     server.engine.set_pool("lab", 10)
     server.engine.set_limit("licences", 5)
     there = server.submit(graph(holds=task(**DOOR), big=task(**LAB, weight=7), uses=task(limits={"licences": 3})))
-    server.clock.later(MINUTE)
+    server.clock.advance(MINUTE)
     document = graph(
         one=task(**DOOR),
         two=task(mutexes=[{"key": "gate"}]),
@@ -101,13 +101,13 @@ def test_what_a_pass_would_say_is_foretold_by_its_own_rule(either_server: Frozen
     ]
 
 
-def test_whoever_is_pending_already_comes_first(server: FrozenClockServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_are_pending_already_come_first(server: FrozenClockServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.bot()
     server.submit(graph(holds=task(mutexes=[{"key": "a"}])))
     there = server.submit(graph(both=task(mutexes=[{"key": "a"}, {"key": "b"}])))
     document = graph(new=task(mutexes=[{"key": "b"}]))
     assert sentences(checked(server, document)) == ["new would run at once: 1 bot could run it now; it is next"]
-    server.clock.later(2 * MINUTE)
+    server.clock.advance(2 * MINUTE)
     assert sentences(checked(server, document)) == [
         (
             f"new would wait: both (task {there.tasks['both']} of graph {there.id}, pending) comes first at mutex b, "
@@ -122,39 +122,39 @@ def test_a_bot_that_is_away_exists_and_one_that_said_goodbye_does_not(server: Fr
     server.bot("b1", quarantined="hot")
     server.bot("x1", pool="old")
     server.engine.goodbye(Goodbye("x1", "s1"))
-    told = checked(server, graph(a=task(), b=task(dimensions={"pool": "old"})))
-    assert sentences(told) == [
+    shown = checked(server, graph(a=task(), b=task(dimensions={"pool": "old"})))
+    assert sentences(shown) == [
         "b cannot run: 1 bot could run it, but x1 said goodbye a moment ago",
         "a would wait: 1 bot could run it, but b1 is quarantined (hot)",
     ]
 
 
-def test_the_slice_it_would_begin_with_is_told(server: FrozenClockServer) -> None:
+def test_the_slice_it_would_begin_with_is_shown(server: FrozenClockServer) -> None:
     server.bot()
     slices = [{"dimensions": {"pool": "default", "gpu": "h100"}}, {"dimensions": {"pool": "default"}}]
     sliced = {"task": {"slices": slices, "payload": {"command": ["true"]}}}
     alone = {"task": {"slices": [{**slices[0], "wait_for_capacity": False}], "payload": {"command": ["true"]}}}
-    told = checked(server, graph(a=sliced, b=alone))
-    assert sentences(told) == [
+    shown = checked(server, graph(a=sliced, b=alone))
+    assert sentences(shown) == [
         "b cannot run: no bot has gpu: h100; the nearest is b1 (no gpu)",
         "a would run at once: 1 bot could run it now; it is next; slice 2 of 2",
     ]
-    assert [one["slice"] for one in told["items"]] == [1, 2]
+    assert [one["slice"] for one in shown["items"]] == [1, 2]
 
 
 def test_a_task_with_mutexes_and_no_bot_can_never_run(server: FrozenClockServer) -> None:
-    told = checked(server, graph(a=task(**DOOR)))
-    assert sentences(told) == ["a cannot run: there is no bot"]
+    shown = checked(server, graph(a=task(**DOOR)))
+    assert sentences(shown) == ["a cannot run: there is no bot"]
 
 
-def test_of_a_large_graph_some_tasks_are_told_and_all_are_counted(
+def test_of_a_large_graph_some_tasks_are_listed_and_all_are_counted(
     server: FrozenClockServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dry_run, "LISTED_MAX", 2)
     server.bot(slots=1)
-    told = checked(server, graph(**{f"t{number}": task() for number in range(9)}))
-    assert (told["tasks"], len(told["items"]), told["more"]) == (9, 2, 7)
-    assert told["counts"] == {"never": 0, "waits": 8, "now": 1, "after": 0}
+    shown = checked(server, graph(**{f"t{number}": task() for number in range(9)}))
+    assert (shown["tasks"], len(shown["items"]), shown["more"]) == (9, 2, 7)
+    assert shown["counts"] == {"never": 0, "waits": 8, "now": 1, "after": 0}
 
 
 def test_a_document_that_would_be_refused_is_refused_with_every_fault(server: FrozenClockServer) -> None:
@@ -167,7 +167,7 @@ def test_a_document_that_would_be_refused_is_refused_with_every_fault(server: Fr
     assert answers[0].json == answers[1].json
 
 
-def test_who_may_not_submit_may_not_ask_either_and_sees_no_bots_of_others(server: FrozenClockServer) -> None:
+def test_a_dry_run_needs_the_right_to_submit_and_shows_no_bots_of_other_pools(server: FrozenClockServer) -> None:
     server.bot("x1", pool="secret")
     path, document = "/api/v1/graphs/check", graph(a=task())
     assert server.ask("POST", path, document, token=server.token("pool:default:read")).status == 403

@@ -6,6 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from taskyard.core.matching import canonical
+from taskyard.core.reuse import REUSE_WINDOW_MS
 from taskyard.lifecycle.commands import Hello, Poll
 from taskyard.lifecycle.poll import EMPTY, PollOutcome
 from tests.server.running_server import RunningServer, graph, task
@@ -25,7 +26,7 @@ def test_a_bot_is_shown_with_what_it_has(either_server: RunningServer) -> None:
     assert shown == {
         "id": "b1",
         "pool": "default",
-        "dimensions": {"id": ["b1"], "os": ["Linux"], "pool": ["default"]},
+        "dimensions": {"id": ["b1"], "os": ["Linux"], "pool": ["default"], "slots": ["8"]},
         "slots": 8,
         "busy": 1,
         "assigned": 0,
@@ -36,6 +37,10 @@ def test_a_bot_is_shown_with_what_it_has(either_server: RunningServer) -> None:
         "terminated": False,
         "ending": False,
         "tasks": [made.tasks["a"]],
+        "version": None,
+        "outdated": False,
+        "caches": [],
+        "failures": 0,
     }
     events = either_server.get("/api/v1/bots/b1/events")["items"]
     assert [(one["kind"], one["task"]) for one in events] == [("task_started", made.tasks["a"]), ("connected", None)]
@@ -43,7 +48,7 @@ def test_a_bot_is_shown_with_what_it_has(either_server: RunningServer) -> None:
     assert either_server.ask("GET", "/api/v1/bots/b2/events").status == 404
 
 
-def test_a_pool_that_has_bots_is_listed_though_nobody_described_it(either_server: RunningServer) -> None:
+def test_a_pool_with_bots_is_listed_though_it_was_never_set(either_server: RunningServer) -> None:
     either_server.hello("b1", "found")
     listed = either_server.get("/api/v1/pools")["items"]
     found = {one["name"]: (one["capacity"], one["bots"], one["slots"]) for one in listed}
@@ -66,7 +71,7 @@ def test_bots_are_listed_each_once_and_found_by_pool_state_and_dimension(either_
     assert found("state=healthy&pool=lab") == ["b3"]
 
 
-def test_what_an_admin_says_about_a_bot_stays_until_it_is_taken_back(either_server: RunningServer) -> None:
+def test_a_setting_of_a_bot_stays_until_it_is_removed(either_server: RunningServer) -> None:
     either_server.hello()
     said = either_server.ask("PATCH", "/api/v1/bots/b1", {"quarantined": "burnt", "draining": True})
     assert (said.status, said.json["quarantined"], said.json["draining"]) == (200, "burnt", True)
@@ -81,7 +86,7 @@ def test_what_an_admin_says_about_a_bot_stays_until_it_is_taken_back(either_serv
     assert kinds == ["task_started", *["settings"] * 3, "connected"]
 
 
-def test_a_bot_is_told_to_end_until_another_one_begins_in_its_place(either_server: RunningServer) -> None:
+def test_a_bot_is_to_terminate_until_another_one_begins_in_its_place(either_server: RunningServer) -> None:
     either_server.hello()
     made = either_server.submit(graph(a=task(), b=task()))
     assert len(either_server.claim(want=1)) == 1
@@ -101,7 +106,7 @@ def test_a_bot_is_told_to_end_until_another_one_begins_in_its_place(either_serve
 
 
 @pytest.mark.parametrize("want", [0, 1])
-def test_a_bot_whose_poll_waits_is_told_to_end_at_once_and_only_until_it_drains(
+def test_a_bot_with_a_parked_poll_gets_terminate_at_once_and_only_until_it_drains(
     either_server: RunningServer, want: int
 ) -> None:
     either_server.hello()
@@ -111,7 +116,7 @@ def test_a_bot_whose_poll_waits_is_told_to_end_at_once_and_only_until_it_drains(
 
     first = waiting("first")
     either_server.ask("PATCH", "/api/v1/bots/b1", {"terminated": True})
-    assert first.result(60) == EMPTY  # so it asks again
+    assert first.result(60) == EMPTY  # so it polls again
     assert waiting("second").result(60).ending
     assert (
         either_server.engine.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default"}), 8, draining=True))
@@ -147,7 +152,7 @@ def test_dimensions_are_put_together_and_kept(either_server: RunningServer) -> N
     either_server.hello("b2", os="Mac")
     found = either_server.get("/api/v1/dimensions")
     assert found == {
-        "dimensions": {"id": ["b1", "b2"], "os": ["Linux", "Mac"], "pool": ["default"]},
+        "dimensions": {"id": ["b1", "b2"], "os": ["Linux", "Mac"], "pool": ["default"], "slots": ["8"]},
         "bots": 2,
     }
     either_server.get("/api/v1/dimensions")
@@ -159,9 +164,35 @@ def test_pools_are_made_and_listed(either_server: RunningServer) -> None:
     either_server.hello("b1", "lab")
     made = either_server.ask("PUT", "/api/v1/pools/lab", {"capacity": 5})
     assert made.status == 200
-    assert made.json == {"name": "lab", "capacity": 5, "from_bots": False, "bots": 1, "slots": 8}
+    assert made.json == {
+        "name": "lab",
+        "capacity": 5,
+        "from_bots": False,
+        "unit": "slots",
+        "adjustment": 1.0,
+        "total": 5,
+        "bots": 1,
+        "slots": 8,
+        "reuse_window_ms": REUSE_WINDOW_MS,
+        "reuse_shared": False,
+    }
     assert either_server.ask("PUT", "/api/v1/pools/lab", {"from_bots": True}).json["from_bots"] is True
     assert [one["name"] for one in either_server.get("/api/v1/pools")["items"]] == ["default", "lab"]
+
+
+def test_a_pool_has_as_many_forks_as_processors_and_memory_of_its_bots_allow(either_server: RunningServer) -> None:
+    either_server.hello("b1", "lab", cores="4", memory_mb="4096")
+    wanted = {"from_bots": True, "unit": "forks", "adjustment": 0.5}
+    made = either_server.ask("PUT", "/api/v1/pools/lab", wanted)
+    assert (made.status, made.json["unit"], made.json["adjustment"], made.json["total"]) == (200, "forks", 0.5, 18)
+    assert either_server.ask("PUT", "/api/v1/pools/lab", {"adjustment": 1}).json["total"] == 20
+    assert either_server.ask("PUT", "/api/v1/pools/lab", {"unit": "slots"}).json["total"] == 8
+    fixed = either_server.ask("PUT", "/api/v1/pools/lab", {"capacity": 3}).json
+    assert (fixed["from_bots"], fixed["unit"], fixed["adjustment"], fixed["total"]) == (False, "slots", 1.0, 3)
+    wrong = either_server.ask("PUT", "/api/v1/pools/lab", {"unit": "threads", "adjustment": 1.5})
+    assert (wrong.status, [one["path"] for one in wrong.json["faults"]]) == (400, ["unit", "adjustment"])
+    assert either_server.ask("PUT", "/api/v1/pools/lab", {"unit": "forks"}).status == 400
+    assert either_server.get("/api/v1/pools")["items"][1] == fixed
 
 
 @pytest.mark.parametrize("name", ["a b", "x:y", "ä"])

@@ -1,4 +1,4 @@
-"""The story of a task: every move with its cause, its attempt, its bot and its time, on a real server."""
+"""The story of a task: every transition with its cause, attempt, bot and time, on a real server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -32,30 +32,30 @@ def items(server: FrozenClockServer, made: Made, label: str) -> Any:
 
 
 def moves(server: FrozenClockServer, made: Made, label: str) -> list[tuple[str, str]]:
-    """The states that a task came to, each with the cause."""
+    """The states that a task entered, each with the cause."""
     return [(one["target"], one["cause"]) for one in items(server, made, label) if one["signal"]]
 
 
-def test_each_line_says_its_cause_attempt_bot_and_how_long_after_the_one_before(
+def test_each_line_has_its_cause_attempt_bot_and_time_after_the_one_before(
     either_server: FrozenClockServer,
 ) -> None:
     server = either_server
     made = server.submit(graph(build=task(), test={**task("build"), "reruns": 1}))
     server.bot()
-    server.clock.later(1_000)
+    server.clock.advance(1_000)
     (lease,) = server.claim()
-    server.clock.later(5_000)
+    server.clock.advance(5_000)
     server.report(lease, Signal.SUCCEED, exit_code=0)
-    server.clock.later(2_000)
+    server.clock.advance(2_000)
     (lease,) = server.claim()
-    server.clock.later(3_000)
+    server.clock.advance(3_000)
     server.report(lease, Signal.FAIL, exit_code=2)
-    told = [
+    shown = [
         (one["target"], one["cause"], one["attempt"], one["bot"], one["after_ms"])
         for one in items(server, made, "test")
     ]
     actor = items(server, made, "test")[0]["actor"]
-    assert told == [
+    assert shown == [
         (None, f"{actor} asked: submit the graph (2 tasks)", None, None, 0),
         ("pending", "prerequisite build succeeded", None, None, 6_000),
         ("waiting", "nothing holds it", None, None, 0),
@@ -100,8 +100,8 @@ def test_each_move_has_the_cause_of_its_own_time(server: FrozenClockServer) -> N
     made = server.submit(graph(a=task(), b=task("a")))
     server.bot()
     server.report(server.claim()[0], Signal.FAIL, exit_code=1)
-    for wish in ("rerun", "cancel"):
-        server.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/{wish}")
+    for request in ("rerun", "cancel"):
+        server.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/{request}")
     assert moves(server, made, "b") == [
         ("blocked", "prerequisite a failed"),
         ("unscheduled", "prerequisite a is tried again"),
@@ -120,73 +120,73 @@ def test_who_canceled_is_named_for_a_task_a_graph_and_all_behind_a_task(server: 
     assert moves(server, made, "d")[-1] == ("canceled", f"{actor} canceled the graph")
 
 
-def test_what_let_a_pending_task_go_is_told(server: FrozenClockServer) -> None:
+def test_the_cause_of_an_admission_is_shown(server: FrozenClockServer) -> None:
     server.bot()
     other = server.submit(graph(holds=task(**DOOR)))
     made = server.submit(
         graph(first=task(**DOOR), second=task(**DOOR, priority=200), late=task(not_before="1m"), again=task("first"))
     )
-    server.clock.later(1_000)
+    server.clock.advance(1_000)
     server.report(server.lease_of(other, "holds"), Signal.SUCCEED)
     assert moves(server, made, "first")[-1] == ("waiting", "mutex door was released by a task of another graph")
-    server.clock.later(1_000)
+    server.clock.advance(1_000)
     server.report(server.lease_of(made, "first"), Signal.SUCCEED)
     assert moves(server, made, "second")[-1] == ("waiting", "mutex door was released by first")
-    server.later(MINUTE)
+    server.advance(MINUTE)
     assert moves(server, made, "late")[-1] == ("waiting", "its time has come")
 
 
-def test_a_pause_between_two_tries_is_told(server: FrozenClockServer) -> None:
+def test_a_pause_between_two_attempts_is_shown(server: FrozenClockServer) -> None:
     made = server.submit(graph(a={**task(), "reruns": {"count": 1, "delay": "30s"}}))
     server.bot()
     server.report(server.claim()[0], Signal.FAIL, exit_code=1)
-    server.later(30_000)
+    server.advance(30_000)
     assert moves(server, made, "a")[-1] == ("waiting", "its pause before another try is over")
 
 
-def test_how_a_bot_was_lost_is_told(server: FrozenClockServer) -> None:
+def test_the_cause_of_a_lost_bot_is_shown(server: FrozenClockServer) -> None:
     made = server.submit(graph(a=task(retries=5)))
     server.bot()
-    server.clock.later(1_000)
+    server.clock.advance(1_000)
     server.report(server.claim()[0], Signal.LOSE)
     assert server.claim()
-    server.clock.later(1_000)
+    server.clock.advance(1_000)
     server.engine.hello(Hello("b1", "s2", canonical({"id": "b1", "pool": "default"}), 8))
     server.engine.goodbye(Goodbye("b1", "s2"))
     lost = [cause for target, cause in moves(server, made, "a") if target == "pending"][1:]
     assert lost == ["bot b1 gave it back; it is tried again", "bot b1 began another session; it is tried again"]
 
 
-def test_a_lease_that_lapsed_and_a_goodbye_are_told(server: FrozenClockServer) -> None:
+def test_an_expired_lease_and_a_goodbye_are_shown(server: FrozenClockServer) -> None:
     made = server.submit(graph(a=task(retries=5)))
     server.bot()
     assert server.claim()
     for _ in range(10):  # in steps: a clock that jumps is an outage
-        server.later((LEASE_MS + GUARD_MS) // 10)
+        server.advance((LEASE_MS + GUARD_MS) // 10)
     server.bot("b2")
     assert server.claim("b2")
-    server.clock.later(1_000)
+    server.clock.advance(1_000)
     server.engine.goodbye(Goodbye("b2", "s1"))
     lost = [cause for target, cause in moves(server, made, "a") if target == "pending"][1:]
     assert lost == ["the lease of bot b1 lapsed; it is tried again", "bot b2 said goodbye; it is tried again"]
 
 
-def test_who_decided_about_an_approval_is_told(server: FrozenClockServer) -> None:
+def test_the_author_of_a_decision_is_shown(server: FrozenClockServer) -> None:
     ask = task(payload={"approval": "Ship it?", "timeout": "1m"})
     made = server.submit(graph(yes=ask, no=ask, late=ask))
     token = server.token("admin", name="ann")
-    server.clock.later(1_000)
+    server.clock.advance(1_000)
     for label, approved in (("yes", True), ("no", False)):
         path = f"/api/v1/tasks/{made.tasks[label]}/approve"
         assert server.ask("POST", path, {"approved": approved}, token=token).status == 200
     actor = next(one["actor"] for one in items(server, made, "yes") if one["action"] == "approve")
     assert moves(server, made, "yes")[-1] == ("successful", f"{actor} approved it")
     assert moves(server, made, "no")[-1] == ("failed", f"{actor} denied it")
-    server.later(MINUTE)
+    server.advance(MINUTE)
     assert moves(server, made, "late")[-1] == ("failed", "no decision in time")
 
 
-def test_what_the_clock_ends_is_told(server: FrozenClockServer) -> None:
+def test_ends_by_timeouts_are_shown(server: FrozenClockServer) -> None:
     slices = [
         {"dimensions": {"pool": "default"}, "expires": "10s", "wait_for_capacity": True},
         {"dimensions": {"pool": "other"}, "expires": "10s"},
@@ -198,8 +198,8 @@ def test_what_the_clock_ends_is_told(server: FrozenClockServer) -> None:
             c={"task": {"payload": {"noop": True}}},
         )
     )
-    server.later(10_000)
-    server.later(10_000)
+    server.advance(10_000)
+    server.advance(10_000)
     assert moves(server, made, "a")[2:] == [
         ("pending", "its slice waited too long for a bot; the next one is tried"),
         ("waiting", "nothing holds it"),

@@ -1,4 +1,4 @@
-"""Whatever strangers send, the answer is a problem that says why; never a page, never a 5xx."""
+"""Every hostile request gets a problem with the reason; never a page, never a 5xx."""
 
 import json
 import socket
@@ -71,7 +71,7 @@ def test_a_body_of_unknown_length_is_read_no_further_than_it_may_go(server: Runn
         assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
-def test_faults_of_the_text_and_of_the_graph_are_told_together(server: RunningServer) -> None:
+def test_faults_of_the_text_and_of_the_graph_are_listed_together(server: RunningServer) -> None:
     body = b'{"tasks": {"a": {"requires": ["b"], "task": {"payload": {"noop": true}}}}, "nam": 1, "nam": 2}'
     answer = server.ask("POST", "/api/v1/graphs", body)
     assert answer.status == 400
@@ -120,7 +120,7 @@ def test_what_is_not_there_is_not_found(either_server: RunningServer, path: str)
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_wrong_method_is_told(server: RunningServer) -> None:
+def test_a_wrong_method_gets_a_problem(server: RunningServer) -> None:
     for method, path in [("DELETE", "/api/v1/graphs"), ("POST", "/healthz"), ("PUT", "/api/v1/tokens")]:
         answer = server.ask(method, path)
         assert (answer.status, answer.json["code"]) == (405, "method_not_allowed")
@@ -169,7 +169,7 @@ def test_a_body_of_a_type_that_is_not_read_is_refused(server: RunningServer, kin
         assert (answer.status, answer.json["code"]) == (415, "unsupported"), path
 
 
-def test_a_body_that_says_no_type_or_says_it_in_other_words_is_read(server: RunningServer) -> None:
+def test_a_body_without_a_type_or_with_another_name_of_it_is_read(server: RunningServer) -> None:
     for kind in ("", "application/json", "Application/JSON ; charset=utf-8"):
         assert server.ask("PUT", "/api/v1/pools/lab", {}, headers={"Content-Type": kind}).status == 200
         bot = server.token(kind="bot", pool="default")
@@ -177,7 +177,7 @@ def test_a_body_that_says_no_type_or_says_it_in_other_words_is_read(server: Runn
         assert server.ask("POST", "/api/v1/bot/hello", hello, token=bot, headers={"Content-Type": kind}).status == 200
 
 
-def test_troubles_of_a_bot_are_checked_as_its_other_words_are(either_server: RunningServer) -> None:
+def test_errors_of_a_bot_are_validated_like_its_other_messages(either_server: RunningServer) -> None:
     bot = either_server.token(kind="bot", pool="default")
     said: dict[str, object] = {"bot": "b1", "session": "s1", "text": "it hurts"}
     assert either_server.ask("POST", "/api/v1/bot/hello", {"bot": "b1", "session": "s1"}, token=bot).status == 200
@@ -210,9 +210,9 @@ def test_one_fault_is_one_fault(server: RunningServer) -> None:
         assert answer.json["detail"] == detail
 
 
-def test_the_description_says_what_ids_names_and_numbers_may_be(server: RunningServer) -> None:
-    told = server.get("/api/v1/openapi.json", token=None)
-    paths, schemas = told["paths"], told["components"]["schemas"]
+def test_the_description_has_the_bounds_of_ids_names_and_numbers(server: RunningServer) -> None:
+    shown = server.get("/api/v1/openapi.json", token=None)
+    paths, schemas = shown["paths"], shown["components"]["schemas"]
 
     def parameter(method: str, path: str, name: str) -> Any:
         found = next(one for one in paths[f"/api/v1{path}"][method]["parameters"] if one["name"] == name)

@@ -1,6 +1,7 @@
-"""What tasks share over HTTP: named limits and mutexes, and who may say what about them."""
+"""Named limits and mutexes over HTTP, and the rights for them."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -38,6 +39,25 @@ def test_a_limit_is_made_used_and_listed(either_server: FrozenClockServer) -> No
     }
 
 
+def test_passes_by_hand_run_at_any_time_and_admit_each_task_once(either_server: FrozenClockServer) -> None:
+    server = either_server
+    server.bot()
+    server.submit(graph(**{f"t{number}": task(mutexes=[{"key": f"k{number % 5}"}]) for number in range(20)}))
+    with ThreadPoolExecutor(8) as threads:
+        answers = [one.result() for one in [threads.submit(server.ask, "POST", "/api/v1/schedule") for _ in range(8)]]
+    assert {one.status for one in answers} == {200}
+    assert server.ask("POST", "/api/v1/schedule").json["more"] is False
+    states = [one["state"] for one in server.get("/api/v1/tasks")["items"]]
+    assert (states.count("waiting"), states.count("pending")) == (5, 15)
+
+
+def test_who_may_submit_nowhere_runs_no_pass(server: FrozenClockServer) -> None:
+    reader = server.token("pool:default:read")
+    assert server.ask("POST", "/api/v1/schedule", token=reader).status == 403
+    submitter = server.token("pool:lab:submit")
+    assert server.ask("POST", "/api/v1/schedule", token=submitter).status == 200
+
+
 def test_a_submit_that_names_an_unknown_limit_says_how_to_make_it(server: FrozenClockServer) -> None:
     refused = server.ask("POST", "/api/v1/graphs", graph(a=task(limits={"our licences": 2})))
     assert refused.status in {400, 422}
@@ -49,16 +69,21 @@ def test_a_submit_that_names_an_unknown_limit_says_how_to_make_it(server: Frozen
     server.submit(graph(a=task(limits={"our licences": 2})))
 
 
-def test_mutexes_tell_who_holds_and_who_waits_since_when(either_server: FrozenClockServer) -> None:
+def test_mutexes_show_their_holders_and_waiting_tasks_with_times(either_server: FrozenClockServer) -> None:
     server = either_server
     server.bot()
     one = server.submit(graph(holds=task(**DOOR)))
-    server.clock.later(1_000)
+    server.clock.advance(1_000)
     two = server.submit(graph(waits=task(**DOOR)))
     server.engine.schedule()
-    (told,) = server.get("/api/v1/mutexes")["items"]
-    assert (told["key"], told["stake_after_ms"], told["holder_count"], told["waiting_count"]) == ("door", 60_000, 1, 1)
-    (holder,), (waits,) = told["holders"], told["waiting"]
+    (shown,) = server.get("/api/v1/mutexes")["items"]
+    assert (shown["key"], shown["stake_after_ms"], shown["holder_count"], shown["waiting_count"]) == (
+        "door",
+        60_000,
+        1,
+        1,
+    )
+    (holder,), (waits,) = shown["holders"], shown["waiting"]
     assert (holder["task"], holder["label"], holder["state"]) == (one.tasks["holds"], "holds", "waiting")
     assert (waits["task"], waits["graph_id"], waits["state"]) == (two.tasks["waits"], two.id, "pending")
     assert 0 < waits["since_ms"] - holder["since_ms"] < 60_000
@@ -66,10 +91,10 @@ def test_mutexes_tell_who_holds_and_who_waits_since_when(either_server: FrozenCl
 
 def test_how_long_a_mutex_holds_before_it_is_staked_is_set(either_server: FrozenClockServer) -> None:
     path = "/api/v1/mutexes/a/b:7"
-    told = [
+    shown = [
         either_server.ask("PUT", path, {"stake_after": said}).json["stake_after_ms"] for said in ("0s", "5m", "never")
     ]
-    assert told == [0, 300_000, None]
+    assert shown == [0, 300_000, None]
     (kept,) = either_server.get("/api/v1/mutexes?key=a/b:7")["items"]
     assert (kept["key"], kept["stake_after_ms"], kept["holders"]) == ("a/b:7", None, [])
 
@@ -83,7 +108,7 @@ def test_mutexes_come_in_pages(server: FrozenClockServer) -> None:
     assert rest["next"] is None
 
 
-def test_only_an_admin_sets_what_everybody_shares(server: FrozenClockServer) -> None:
+def test_only_an_admin_sets_what_all_pools_share(server: FrozenClockServer) -> None:
     token = server.token("pool:default:admin")
     for path, said in (("limits/l", {"total": 1}), ("mutexes/k", {"stake_after": "0s"})):
         assert server.ask("PUT", f"/api/v1/{path}", said, token=token).status == 403
@@ -94,8 +119,8 @@ def test_a_task_that_the_asker_may_not_see_has_no_name(server: FrozenClockServer
     server.bot("x1", pool="secret")
     server.submit(graph(holds=task(**DOOR, dimensions={"pool": "secret"})))
     server.engine.schedule()
-    (told,) = server.get("/api/v1/mutexes", token=server.token("pool:default:read"))["items"]
-    assert told["holders"][0] | {"since_ms": 0} == {
+    (shown,) = server.get("/api/v1/mutexes", token=server.token("pool:default:read"))["items"]
+    assert shown["holders"][0] | {"since_ms": 0} == {
         "task": None, "label": "", "graph_id": "", "state": "waiting", "party": None, "since_ms": 0,
     }  # fmt: skip
 

@@ -5,15 +5,15 @@ import time
 import pytest
 
 from taskyard.core.states import Signal
-from tests.engine.rig import soon
-from tests.server.running_server import SOON_S, Made, RunningServer, graph, task
+from tests.engine.harness import wait_until
+from tests.server.running_server import WAIT_S, Made, RunningServer, graph, task
 
 RIGHTS = ("read", "submit", "cancel", "approve")
 QUESTION = {"task": {"payload": {"approval": "Ship it?"}}}
 
 
 def unnamed(**said: object) -> dict[str, object]:
-    """A task that a bot runs, and that names no pool."""
+    """A task of a bot that names no pool."""
     return {"task": {"payload": {"command": ["true"]}} | said}
 
 
@@ -22,7 +22,7 @@ def every_right(server: RunningServer, pool: str) -> str:
 
 
 def may(server: RunningServer, token: str, made: Made) -> set[str]:
-    """Name what somebody may do with a graph and its tasks, without doing it."""
+    """What a token may do with a graph and its tasks, without doing it."""
     path, found = f"/api/v1/graphs/{made.id}", set()
     echo = {"tasks": {"new": {"task": {"payload": {"noop": True}}}}}
     for what, method, route, body in [
@@ -40,15 +40,15 @@ def test_a_task_that_names_no_pool_is_in_the_default_one(either_server: RunningS
     made = either_server.submit(
         graph(a=unnamed(), b=unnamed(dimensions={"os": "Linux"})), token=every_right(either_server, "default")
     )
-    told = either_server.get(f"/api/v1/tasks/{made.tasks['b']}")["definition"]["slices"][0]
-    assert dict(told["dimensions"]) == {"os": ["Linux"], "pool": ["default"]}
+    shown = either_server.get(f"/api/v1/tasks/{made.tasks['b']}")["definition"]["slices"][0]
+    assert dict(shown["dimensions"]) == {"os": ["Linux"], "pool": ["default"]}
     either_server.hello("l1", "lab", os="Linux")
     either_server.hello("d1", "default", os="Linux")
     assert either_server.claim("l1") == []
     assert {lease.task for lease in either_server.claim("d1")} == {made.key("a"), made.key("b")}
 
 
-def test_who_may_submit_elsewhere_alone_may_submit_nothing_that_names_no_pool(server: RunningServer) -> None:
+def test_a_token_without_the_default_pool_submits_nothing_that_names_no_pool(server: RunningServer) -> None:
     denied = server.ask("POST", "/api/v1/graphs", graph(a=unnamed()), token=server.token("pool:lab:submit"))
     assert (denied.status, "pool:default:submit" in denied.json["detail"]) == (403, True)
 
@@ -58,8 +58,8 @@ def test_a_running_task_reaches_no_bot_of_another_pool_by_its_id(either_server: 
     either_server.hello("d1", "default")
     either_server.hello("l1", "lab")
     (lease,) = either_server.claim("d1")
-    wish = graph(a=unnamed(dimensions={"id": "l1"}))
-    child = either_server.submit(wish, token=either_server.run_token(lease))
+    request = graph(a=unnamed(dimensions={"id": "l1"}))
+    child = either_server.submit(request, token=either_server.run_token(lease))
     grown = {"tasks": {"b": unnamed(dimensions={"id": "l1"})}}
     assert (
         either_server.ask("POST", f"/api/v1/graphs/{made.id}/tasks", grown, token=either_server.run_token(lease)).status
@@ -71,18 +71,18 @@ def test_a_running_task_reaches_no_bot_of_another_pool_by_its_id(either_server: 
     )
 
 
-def test_bots_of_another_pool_are_named_only_to_who_may_see_them(server: RunningServer) -> None:
+def test_bots_of_another_pool_are_named_only_to_callers_who_may_read_them(server: RunningServer) -> None:
     made = server.submit(graph(a=unnamed()))
     server.hello("l1", "lab")
-    told = server.get(f"/api/v1/tasks/{made.tasks['a']}/why", token=server.token("pool:default:read"))
-    assert "l1" not in str(told)
+    shown = server.get(f"/api/v1/tasks/{made.tasks['a']}/why", token=server.token("pool:default:read"))
+    assert "l1" not in str(shown)
 
 
 def test_the_capacity_of_the_default_pool_binds_what_names_no_pool(either_server: RunningServer) -> None:
     assert either_server.ask("PUT", "/api/v1/pools/default", {"capacity": 2}).status == 200
     made = either_server.submit(graph(**{f"t{number}": unnamed() for number in range(6)}))
     either_server.hello()
-    left, deadline = {made.key(label) for label in made.tasks}, time.monotonic() + SOON_S
+    left, deadline = {made.key(label) for label in made.tasks}, time.monotonic() + WAIT_S
     while left:
         assert time.monotonic() < deadline
         either_server.engine.schedule()
@@ -155,7 +155,7 @@ def test_rights_on_a_task_are_those_of_its_pool_also_in_a_graph_over_several(eit
     assert either_server.ask("GET", f"/api/v1/tasks/{made.tasks['ask']}", token=default).status == 200
 
 
-def test_who_may_in_one_pool_of_a_graph_neither_cancels_nor_reruns_all_of_it(either_server: RunningServer) -> None:
+def test_a_right_in_one_pool_of_a_graph_neither_cancels_nor_reruns_all_of_it(either_server: RunningServer) -> None:
     made = either_server.submit(graph(here=unnamed(), there=task(dimensions={"pool": "lab"})))
     either_server.hello("l1", "lab")
     (lease,) = either_server.claim("l1")
@@ -173,7 +173,7 @@ def test_who_may_in_one_pool_of_a_graph_neither_cancels_nor_reruns_all_of_it(eit
     assert either_server.ask("POST", f"{path}/cancel", token=both).status == 200
 
 
-def test_who_may_in_one_pool_cancels_nothing_behind_a_task_in_another(either_server: RunningServer) -> None:
+def test_a_right_in_one_pool_cancels_no_dependents_in_another(either_server: RunningServer) -> None:
     there = task("here", dimensions={"pool": "lab"})
     made = either_server.submit(graph(here=unnamed(), there=there, after=task("there")))
     default, path = every_right(either_server, "default"), f"/api/v1/tasks/{made.tasks['here']}/cancel"
@@ -200,10 +200,10 @@ def test_an_extension_requires_only_tasks_that_its_sender_may_read(either_server
     assert either_server.ask("POST", path, graph(last=task("there")), token=both).status == 200
 
 
-def test_an_approval_that_names_a_pool_is_listed_only_to_who_may_read_there(either_server: RunningServer) -> None:
+def test_an_approval_that_names_a_pool_is_listed_only_with_the_right_to_read_it(either_server: RunningServer) -> None:
     asks = {"task": {"payload": {"approval": "Ship it?"}, "dimensions": {"pool": "lab"}}}
     made = either_server.submit(graph(a=unnamed(), ask=asks, all=QUESTION))
-    soon(lambda: len(either_server.get("/api/v1/approvals")["items"]) == 2)
+    wait_until(lambda: len(either_server.get("/api/v1/approvals")["items"]) == 2)
     for pool, labels in (("default", {"all"}), ("lab", {"ask", "all"}), ("other", set())):
         listed = either_server.get("/api/v1/approvals", token=every_right(either_server, pool))["items"]
         assert {one["label"] for one in listed if one["graph_id"] == made.id} == labels, pool

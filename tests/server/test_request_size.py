@@ -1,4 +1,4 @@
-"""How many tasks one request may ask for, counted before anything is expanded."""
+"""How many tasks one request may contain, counted before anything is expanded."""
 
 import json
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ def test_a_document_whose_text_is_faulty_is_not_expanded_to_find_more_faults(ser
     twice = f'{{"name": "a", "name": "b", {large[1:]}'.encode()
     for method, path in (("POST", "/graphs"), ("POST", "/graphs/check"), ("PUT", "/graphs/0000000000000008")):
         answer = server.ask(method, f"/api/v1{path}", twice)
-        told = [fault["message"] for fault in answer.json["faults"]]
-        assert (answer.status, len(told)) == (400, 2), told
-        assert "is there twice" in told[0]
-        assert "has 4000000 tasks; the limit per request is 5" in told[1]
+        shown = [fault["message"] for fault in answer.json["faults"]]
+        assert (answer.status, len(shown)) == (400, 2), shown
+        assert "is there twice" in shown[0]
+        assert "has 4000000 tasks; the limit per request is 5" in shown[1]

@@ -21,7 +21,7 @@ from taskyard.server.asgi import ConcurrencyLimit
 from taskyard.server.serve import Server
 from taskyard.server.settings import Exposed, Settings, check_binding, load_signer, prepare
 from taskyard.server.user_api import ROUTERS
-from tests.server.running_server import SOON_S, RunningServer, graph, task
+from tests.server.running_server import WAIT_S, RunningServer, graph, task
 
 KINDS = {"string": str, "integer": int, "number": float, "boolean": bool}
 SERVER = """
@@ -239,7 +239,7 @@ def test_a_process_serves_until_a_signal_and_then_stops_in_order(tmp_path: Path,
         assert (address.startswith("http://127.0.0.1:"), token.startswith("ty_user_")) == (True, True)
         process.send_signal(number)
         assert process.stdout.read() == "stopped\n"
-        assert process.wait(SOON_S) == 0
+        assert process.wait(WAIT_S) == 0
 
 
 def test_a_server_that_stopped_can_be_followed_by_another(sqlite_url: str) -> None:

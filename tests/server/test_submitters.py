@@ -1,10 +1,10 @@
-"""Whose tasks they are: what a bot is told, so that it keeps the calls of different people apart."""
+"""The submitters of tasks, which bots get to separate the calls of different people."""
 
 from tests.server.running_server import RunningServer, graph, task
 from tests.server.test_bot_api import hello, poll
 
 
-def test_a_bot_is_told_who_submitted_each_task(either_server: RunningServer) -> None:
+def test_a_bot_gets_the_submitter_of_each_task(either_server: RunningServer) -> None:
     ada, ben = (either_server.token("pool:lab:submit", "pool:lab:read") for _ in range(2))
     bot = either_server.token(kind="bot", pool="lab")
     hello(either_server, bot)

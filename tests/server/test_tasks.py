@@ -1,4 +1,4 @@
-"""Routes of tasks: what is shown of one, what it printed, what it was given; ending it and trying it again."""
+"""Routes of tasks: views, output, inputs, cancel and rerun."""
 
 import threading
 
@@ -7,14 +7,14 @@ import pytest
 from taskyard.core.states import Signal
 from taskyard.lifecycle.commands import Lease, Output, OutputStored, Poll
 from taskyard.lifecycle.poll import PollOutcome
-from tests.engine.rig import soon
+from tests.engine.harness import wait_until
 from tests.server.running_server import RunningServer, graph, task
 
 UNKNOWN = "7ffffffffffffff8"
 
 
 def printed(server: RunningServer, lease: Lease, *pieces: bytes) -> None:
-    """Play a bot whose task printed something."""
+    """Send output of a task as a bot does."""
     for piece in pieces:
         with server.engine.store.read() as repo:
             start = repo.output.sizes(lease.task).get(lease.attempt, 0)
@@ -58,9 +58,16 @@ def test_a_task_is_shown_with_the_names_of_the_task_graph_scheduler(either_serve
         "requires": [{"task": made.tasks["a"], "label": "a", "on": "success"}],
         "dependents": [made.tasks["c"]],
         "result": None,
+        "files": None,
+        "input_trees": [],
         "inner_graph": None,
         "reused": None,
         "deadlock": None,
+        "user": "admin",
+        "authenticated": either_server.admin.split("_")[2],
+        "tags": ["pool:default", "priority:100", "user:admin"],
+        "parent": None,
+        "children": [],
     }
 
 
@@ -115,13 +122,18 @@ def test_ids_are_found_by_their_end_as_far_as_the_asker_may_see_them(either_serv
     ]
 
 
-def test_a_story_tells_what_happened_and_who_asked(server: RunningServer) -> None:
+def test_a_story_has_the_events_and_the_requests(server: RunningServer) -> None:
     made = server.submit(graph(a=task()))
     server.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/cancel")
-    told = server.get(f"/api/v1/tasks/{made.tasks['a']}/story")
-    assert (told["task"], told["label"], told["state"], told["whole"]) == (made.tasks["a"], "a", "canceled", True)
-    assert [one["signal"] for one in told["items"] if one["signal"]] == ["release", "admit", "cancel"]
-    (asked,) = [one for one in told["items"] if one["about"] == "task"]
+    story = server.get(f"/api/v1/tasks/{made.tasks['a']}/story")
+    assert (story["task"], story["label"], story["state"], story["whole"]) == (
+        made.tasks["a"],
+        "a",
+        "canceled",
+        True,
+    )
+    assert [one["signal"] for one in story["items"] if one["signal"]] == ["release", "admit", "cancel"]
+    (asked,) = [one for one in story["items"] if one["about"] == "task"]
     assert asked["action"] == "cancel"
     assert asked["actor"].startswith("admin (")
 
@@ -146,7 +158,7 @@ def test_a_rerun_of_what_succeeded_is_a_conflict(server: RunningServer) -> None:
     assert (answer.status, answer.json["code"]) == (409, "conflict")
 
 
-def test_a_wish_repeated_with_its_key_is_answered_as_before(server: RunningServer) -> None:
+def test_a_request_repeated_with_its_key_is_answered_as_before(server: RunningServer) -> None:
     made = server.submit(graph(a=task()))
     path, key = f"/api/v1/tasks/{made.tasks['a']}/cancel", {"Idempotency-Key": "k"}
     first, again = (server.ask("POST", path, headers=key) for _ in range(2))
@@ -235,7 +247,7 @@ def test_output_is_followed_until_the_attempt_ends(server: RunningServer) -> Non
     connection.close()
 
 
-def test_a_stop_ends_whoever_follows(server: RunningServer) -> None:
+def test_a_stop_ends_the_requests_that_follow_output(server: RunningServer) -> None:
     made = server.submit(graph(a=task()))
     server.hello()
     (lease,) = server.claim()
@@ -256,7 +268,7 @@ def test_a_stop_ends_whoever_follows(server: RunningServer) -> None:
     connection.close()
 
 
-def test_who_hangs_up_follows_no_more(server: RunningServer) -> None:
+def test_a_closed_connection_follows_no_more(server: RunningServer) -> None:
     made = server.submit(graph(a=task()))
     server.hello()
     (lease,) = server.claim()
@@ -270,10 +282,10 @@ def test_who_hangs_up_follows_no_more(server: RunningServer) -> None:
     assert connection.getresponse().read(1) == b"x"
     assert server.http.app.context.followers.total() == 1
     connection.close()
-    soon(lambda: server.http.app.context.followers.total() == 0)
+    wait_until(lambda: server.http.app.context.followers.total() == 0)
 
 
-# What a running task says of itself.
+# What a running task publishes.
 
 
 def test_only_the_task_itself_publishes(server: RunningServer) -> None:
@@ -301,7 +313,7 @@ def test_a_running_task_publishes_its_result_and_its_progress(server: RunningSer
     assert server.get(f"{path}/result") == {"n": 1}
 
 
-def test_what_a_running_task_says_has_bounds(server: RunningServer) -> None:
+def test_what_a_running_task_publishes_is_bounded(server: RunningServer) -> None:
     made = server.submit(graph(a=task()))
     server.hello()
     (lease,) = server.claim()
@@ -313,7 +325,7 @@ def test_what_a_running_task_says_has_bounds(server: RunningServer) -> None:
     assert server.ask("PUT", f"{path}/checkpoint", b"x" * 70_000, token=mine).status == 413
 
 
-def test_what_a_running_task_says_is_of_the_type_that_the_route_reads(server: RunningServer) -> None:
+def test_what_a_running_task_publishes_has_the_type_that_the_route_reads(server: RunningServer) -> None:
     made = server.submit(graph(a=task()))
     server.hello()
     (lease,) = server.claim()
@@ -331,7 +343,7 @@ def test_what_a_running_task_says_is_of_the_type_that_the_route_reads(server: Ru
             assert answer.status == 204, (part, kind)
 
 
-def test_a_task_that_a_pass_held_says_what_holds_it_wherever_it_is_shown(either_server: RunningServer) -> None:
+def test_what_holds_a_task_is_shown_in_every_view_of_it(either_server: RunningServer) -> None:
     either_server.hello()
     door = {"mutexes": [{"key": "door"}]}
     made = either_server.submit(graph(first=task(**door), second=task(**door)))
@@ -340,6 +352,6 @@ def test_a_task_that_a_pass_held_says_what_holds_it_wherever_it_is_shown(either_
         found = either_server.get(f"/api/v1/graphs/{made.id}/tasks")["items"]
         return {one["label"]: (one["state"], one["reason"]) for one in found}
 
-    soon(lambda: listed()["first"][0] == "waiting")
-    soon(lambda: listed()["second"] == ("pending", "mutex"))
+    wait_until(lambda: listed()["first"][0] == "waiting")
+    wait_until(lambda: listed()["second"] == ("pending", "mutex"))
     assert either_server.get(f"/api/v1/tasks/{made.tasks['second']}")["reason"] == "mutex"

@@ -14,15 +14,15 @@ NOW = Millis(1_767_225_600_000)
 LATER = Millis(NOW + 1)
 #: Keys have 63 bits.
 LARGEST = 2**63 - 1
-#: What a database itself says when it is told something that cannot be.
+#: The error of a database for an impossible value.
 REFUSED = (sqlite3.IntegrityError, psycopg.IntegrityError)
 READY = (State.PENDING, State.WAITING)
-#: A task that nobody has touched.
+#: A new task.
 TASK: dict[str, object] = {
     "graph_id": 1, "state": "unscheduled", "reason": "prerequisite", "moved_ms": NOW, "not_before_ms": None,
     "rules": "", "kind": "command", "priority": 100, "created_ms": NOW, "weight": 1, "join_rule": "all",
     "on_impossible": "hold", "is_handler": 0, "is_constrained": 0, "awaited": 0, "met": 0, "broken": 0, "impossible": 0,
-    "queue_id": 0, "due_ms": None, "loading": 0,
+    "queue_id": 0, "due_ms": None, "loading": 0, "caches": None,
 }  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def add_tasks(repo: Repo, *ids: int, **columns: object) -> None:
 
 
 def move(repo: Repo, id: int, *targets: State, bot: str | None = None) -> TaskRecord:
-    """Move a task along arrows; the bot holds it at the end."""
+    """Move a task along arrows; at the end the bot has it."""
     task = repo.tasks.get([id])[id]
     for target in targets:
         source = task.state

@@ -167,7 +167,7 @@ def test_keys_of_63_bits_survive(store: Store, key: int) -> None:
     with store.write() as repo:
         add_graph(repo, key)
         repo.tasks.add([task_row(key, graph_id=key, created_ms=key)])
-        repo.tasks.add_definitions([(key, key, "a", "{}", None, "")])
+        repo.tasks.add_definitions([(key, key, "a", "{}", None, "", "")])
     with store.read() as repo:
         (task,) = repo.tasks.read([key])
         assert (task.id, task.graph, task.created_ms) == (key, key, key)
@@ -222,7 +222,7 @@ def test_many_rows_are_written_and_read_as_one_set(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, *many)
-        repo.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in many])
+        repo.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "", "") for id in many])
         repo.edges.add([(1, id, "success") for id in many[1:]])
     with store.read() as repo:
         assert [task.id for task in repo.tasks.read(list(reversed(many)))] == list(many)
@@ -364,7 +364,7 @@ def test_a_store_is_opened_by_its_address_and_other_addresses_are_refused() -> N
 def test_a_statement_sent_after_an_error_can_be_sent_again(postgres_store: PostgresStore) -> None:
     def collide(repo: Repo) -> None:
         repo.tasks.add([task_row(1), task_row(1)])
-        repo.admission.mark_dirty([7])  # nobody has waited since: it is skipped, and so is learning what it means
+        repo.admission.mark_dirty([7])  # no other wait followed: it is skipped, and so is reading its meaning
 
     with pytest.raises(DuplicateKey), postgres_store.write() as repo:
         collide(repo)

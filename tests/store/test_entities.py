@@ -20,7 +20,7 @@ ENTITIES = [
 ]  # fmt: skip
 #: Those that the texts draw with a key of their own.
 KEYED = [one for one in ENTITIES[2:] if one not in {"TaskProperties", "TaskSlice", "FilesRef", "TaskDimensionsSet"}]
-#: Every property of the task-graph scheduler's two entities, and what its document says of a graph and a task.
+#: Every property of the two entities of the task-graph scheduler, and of its document about a graph and a task.
 PROPERTIES = {
     "task-graph": ["partitionKey", "rowKey", "requires", "nameMapping", "state", "routing"],
     "task": [
@@ -28,11 +28,14 @@ PROPERTIES = {
         "dependents", "resolution", "resultUrl", "logsUrl", "failed",
     ],
 }  # fmt: skip
-#: Tables of what the texts on these two systems do not have: AWX's admission, and how the house is kept.
+#: Tables without a counterpart in these two systems: AWX's admission, and housekeeping.
 OTHERS = {
-    "token", "graph_pool", "signing_key", "progress",
+    "secret", "task_secret", "hash_key", "token", "graph_pool", "signing_key", "progress",
     "task_mutex", "task_limit", "pool", "named_limit", "mutex_policy", "hold", "admission_lock", "admission_dirty",
-    "continuation", "server", "service", "event", "audit", "idempotency_key", "graph_rerun", "task_reuse",
+    "continuation", "server", "service", "event", "audit", "idempotency_key", "graph_rerun", "task_reuse", "reuse_key",
+    "reuse_follower", "reuse_policy", "catalogue", "catalogue_version", "catalogue_reference", "catalogue_lock",
+    "launch", "schedule_plan", "resource_update", "link",
+    "retention", "purged_graph", "event_stream", "streamed_event",
 }  # fmt: skip
 
 
@@ -54,8 +57,8 @@ def coded(text: str) -> list[str]:
 def test_every_entity_has_its_line_and_no_other_has() -> None:
     assert list(WHERE) == ENTITIES
     assert list(KEYS) == KEYED
-    told = [(entity, name) for entity, name, _ in table("The task-graph scheduler, property by property")]
-    assert told == [(entity, name) for entity, names in PROPERTIES.items() for name in names]
+    shown = [(entity, name) for entity, name, _ in table("The task-graph scheduler, property by property")]
+    assert shown == [(entity, name) for entity, names in PROPERTIES.items() for name in names]
 
 
 @each_row("entity", ENTITIES)
@@ -93,6 +96,6 @@ def test_a_key_is_a_column_or_comes_later(entity: str) -> None:
 
 
 def test_every_constant_of_a_key_is_documented_with_its_value() -> None:
-    told = [coded(row[3]) for row in KEYS.values() if row[3]]
-    assert told == [[name, repr(getattr(ids, name))] for name, _ in told]
-    assert {name for name in vars(ids) if name.endswith("_KEY")} <= {name for name, _ in told}
+    shown = [coded(row[3]) for row in KEYS.values() if row[3]]
+    assert shown == [[name, repr(getattr(ids, name))] for name, _ in shown]
+    assert {name for name in vars(ids) if name.endswith("_KEY")} <= {name for name, _ in shown}

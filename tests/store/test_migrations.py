@@ -23,7 +23,7 @@ from tests.postgres import Postgres
 #: What a server does when it starts.
 START = "import sys; from taskyard.store import migrate; migrate.upgrade(sys.argv[1])"
 
-#: What PostgreSQL itself says of columns, constraints and indexes.
+#: The catalog of PostgreSQL: columns, constraints and indexes.
 SHAPE = """
 SELECT relname, 'column', attname, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(adbin, adrelid)
   FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
@@ -82,7 +82,7 @@ def test_the_databases_describe_migrated_and_declared_tables_alike(empty: Callab
 
 
 def shape(url: str) -> set[tuple[object, ...]]:
-    """Everything the database itself can say of its tables."""
+    """The catalog of a database."""
     asked = "SELECT tbl_name, type, name, sql FROM sqlite_master" if url.startswith("sqlite") else SHAPE
     with engine(url).connect() as connection:
         found = [tuple(plain(value) for value in row) for row in connection.execute(text(asked))]
@@ -98,8 +98,10 @@ def test_the_first_rows_are_there(database_url: str) -> None:
         filled = {table.name: connection.execute(select(table)).all() for table in schema.metadata.sorted_tables}
     assert {name: sorted(map(tuple, rows)) for name, rows in filled.items() if rows} == {
         "admission_lock": [(1, 0, None, None)],
+        "catalogue_lock": [(1, 0)],
+        "event_stream": [(1, 0, 0, 0, 0, 0)],
         "service": [(1, 0)],
-        "queue": [(0, 0, 0, "server", "", "")],
+        "queue": [(0, 0, 0, "server", "", "", 0)],
     }
 
 

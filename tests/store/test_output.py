@@ -63,8 +63,8 @@ def test_the_latest_progress_is_kept_and_a_checkpoint_outlives_its_attempt(store
 def test_stats_are_read_as_they_were_measured(store: Store) -> None:
     with store.write() as repo:
         running(repo, 1)
-        repo.output.add_stats([(1, 1, 2, 3, None, 0.25, 4, None, 5, 1)])
-        assert repo.output.stats(1) == {1: StatsRow(1, 2, 3, None, 0.25, 4, None, 5, 1)}
+        repo.output.add_stats([(1, 1, 2, 3, None, 4, None, 5, 0.25, 4, None, 5, 1)])
+        assert repo.output.stats(1) == {1: StatsRow(1, 2, 3, None, 4, None, 5, 0.25, 4, None, 5, 1)}
         assert repo.output.stats(2) == {}
 
 
@@ -72,7 +72,7 @@ def test_results_go_to_dependents_by_label(store: Store) -> None:
     with store.write() as repo:
         running(repo, 1, 2, attempt=2)
         add_tasks(repo, 3)
-        repo.tasks.add_definitions([(1, 1, "build", "{}", None, ""), (2, 1, "lint", "{}", None, "")])
+        repo.tasks.add_definitions([(1, 1, "build", "{}", None, "", ""), (2, 1, "lint", "{}", None, "", "")])
         repo.edges.add([(1, 3, "success"), (2, 3, "success")])
         repo.attempts.add_results([(1, 1, '"old"'), (1, 2, '"new"')])
         repo.attempts.add_results([(1, 2, '"newer"')])

@@ -21,7 +21,7 @@ FOLDER = Path(repo.__file__).parents[1]
 REPOSITORY = "".join(path.read_text(encoding="utf-8") for path in sorted((FOLDER / "repo").glob("*.py")))
 FILES = sorted((FOLDER / "sql").glob("*.sql"))
 NAMES = sorted(statements(SQLITE))
-#: What is asked in every transaction, however large the tables are.
+#: The queries of every transaction, however large the tables are.
 HOT = [
     "lock_tasks", "claim_candidates", "delete_old_responses", "select_edges_out_of", "select_edges_out_of_page",
     "select_edges_into", "select_due_tasks", "select_leased_tasks", "update_unmoved_tasks", "update_edge_counts",
@@ -119,7 +119,7 @@ def fill(url: str) -> None:
         many = range(100, 2_100)
         for graph in many:
             add_graph(repo, graph)
-        repo.queues.add([(number, number, number, "any", "", f"d{number}") for number in range(1, 21)], 20)
+        repo.queues.add([(number, number, number, "any", "", f"d{number}", 0) for number in range(1, 201)], 200)
         for id in many:
             add_tasks(repo, id, graph_id=id, queue_id=id % 20 + 1, due_ms=NOW + id)
         for id in many[::4]:
@@ -130,10 +130,10 @@ def fill(url: str) -> None:
         for task in tasks:
             task.needs_admission = True
         repo.tasks.write_unmoved(tasks)
-        repo.tasks.add_definitions([(id, id, f"t{id}", "{}", None, "") for id in many])
+        repo.tasks.add_definitions([(id, id, f"t{id}", "{}", None, "", "") for id in many])
         repo.tasks.add_mutexes([(id, f"k{id % 9}", None) for id in many])
         repo.edges.add([(id, other, "success") for id in many[:100] for other in many[100:130]])
-        repo.attempts.add([(id, 1, f"b{id % 9}", "s", "p", 1, 1, 0, NOW) for id in many])
+        repo.attempts.add([(id, 1, f"b{id % 9}", "s", "p", 1, 1, 0, NOW, None) for id in many])
         repo.events.add(
             NOW,
             [(id, 0, [(id, [encode_fact(encode_transition(None, "running", None), None, None, None)])]) for id in many],

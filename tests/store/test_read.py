@@ -66,7 +66,7 @@ def test_graphs_are_listed_by_a_filter(store: Store) -> None:
         for id in (3, 4, 5):
             add_graph(repo, id)
             repo.graphs.add_definition(id, ("taskyard", f"g{id}", "", "", "[]", ""))
-            assert repo.read.graph(id) is None  # somebody is still loading it
+            assert repo.read.graph(id) is None  # it is still being loaded
             repo.graphs.set_loader(id, None)
         repo.graphs.add_pools(3, ["a", "b"])
         repo.graphs.add_pools(4, ["c"])
@@ -93,8 +93,8 @@ def test_tasks_are_listed_and_counted_with_their_labels(store: Store) -> None:
         task = move(repo, 12, *READY)
         task.life, task.bot = struct_replace(task.life, state=State.RUNNING, attempt=1), "b1"
         repo.tasks.write_moved([(task, State.WAITING)])
-        repo.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in (11, 12, 13)])
-        repo.attempts.add([(12, 1, "b1", "s", "p", 1, 1, 0, NOW)])
+        repo.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "", "") for id in (11, 12, 13)])
+        repo.attempts.add([(12, 1, "b1", "s", "p", 1, 1, 0, NOW, None)])
         repo.attempts.end([(12, 1, NOW, "fail", "exit_code", 7)])
         repo.attempts.add_results([(12, 1, '{"a": 1}')])
     with store.read() as repo:
@@ -130,7 +130,7 @@ def test_bots_are_listed_with_their_own_and_an_admins_settings(store: Store) -> 
     with store.read() as repo:
         assert [row.id for row in repo.read.bots(FIRST_NAME, 2)] == ["b0", "b1"]
         assert [row.id for row in repo.read.bots("b1", 2)] == ["b2"]
-        assert repo.read.bot("b1") == BotRow("b1", 2, NOW, NOW, "burnt", None, 1, 0, "[]", 0, 0, 0, 0)
+        assert repo.read.bot("b1") == BotRow("b1", 2, NOW, NOW, "burnt", None, 1, 0, "[]", 0, 0, 0, 0, None, "", 0)
         assert repo.read.bot("b9") is None
         assert repo.read.bot_settings("b1") == ("burnt", None, True, False)
         assert repo.read.bot_settings("b0") == (None, None, False, False)

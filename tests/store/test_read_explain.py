@@ -1,4 +1,4 @@
-"""Queries of `why`, on both databases: each finds what it is asked about, and stops at its limit."""
+"""Queries of `why`, on both databases: each finds its rows, and stops at its limit."""
 
 from collections.abc import Iterator
 
@@ -48,11 +48,11 @@ def test_labels_ended_attempts_and_requests_are_found_by_task(store: Store) -> N
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1, 2)
-        repo.tasks.add_definitions([(1, 1, "a", "{}", None, ""), (2, 1, "b", "{}", None, "")])
+        repo.tasks.add_definitions([(1, 1, "a", "{}", None, "", ""), (2, 1, "b", "{}", None, "", "")])
         task = move(repo, 1, S.PENDING)
         task.life = struct_replace(task.life, state=S.WAITING, attempt=2)
         repo.tasks.write_moved([(task, S.PENDING)])
-        repo.attempts.add([(1, number, f"b{number}", "s", "p", 1, 1, 0, NOW) for number in (1, 2)])
+        repo.attempts.add([(1, number, f"b{number}", "s", "p", 1, 1, 0, NOW, None) for number in (1, 2)])
         assert repo.read.ended_attempts([1, 2]) == {}
         repo.attempts.end([(1, 2, LATER, "fail", "exit_code", 3)])
         repo.events.add_audits(
@@ -86,7 +86,7 @@ def test_holders_of_mutexes_are_found_by_bot_and_kind(store: Store) -> None:
 def test_tasks_ahead_in_a_queue_are_counted_up_to_a_limit(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
-        repo.queues.add([(8, 1, 8, "any", "lab", '[["pool",["lab"]]]')], 1)
+        repo.queues.add([(8, 1, 8, "any", "lab", '[["pool",["lab"]]]', 0)], 1)
         add_tasks(repo, 1, 2, 3, queue_id=8)
         add_tasks(repo, 4, queue_id=8, priority=1)
         add_tasks(repo, 5, queue_id=8, created_ms=LATER)
@@ -97,7 +97,7 @@ def test_tasks_ahead_in_a_queue_are_counted_up_to_a_limit(store: Store) -> None:
         assert repo.read.queues([]) == {}
         assert (
             repo.read.count_ahead(8, QueuePosition(100, NOW, 2), 9) == 2
-        )  # the urgent one, and the one born before it
+        )  # the urgent one, and the one created before it
         assert repo.read.count_ahead(8, QueuePosition(100, LATER, 5), 9) == 3
         assert repo.read.count_ahead(8, QueuePosition(100, LATER, 5), 2) == 2
 
@@ -105,7 +105,7 @@ def test_tasks_ahead_in_a_queue_are_counted_up_to_a_limit(store: Store) -> None:
 def test_the_use_of_pools_and_limits_is_summed_over_their_holders(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
-        repo.queues.add([(8, 1, 8, "any", "lab", "a"), (9, 2, 9, "any", "other", "b")], 2)
+        repo.queues.add([(8, 1, 8, "any", "lab", "a", 0), (9, 2, 9, "any", "other", "b", 0)], 2)
         add_tasks(repo, 1, 2, 3, queue_id=8, weight=3)
         add_tasks(repo, 4, queue_id=9, weight=5)
         repo.tasks.add_limits([(1, "licences", 2), (2, "licences", 4), (4, "licences", 1), (4, "seats", 7)])

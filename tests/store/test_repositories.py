@@ -12,7 +12,7 @@ from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.queries import DuplicateKey, TransactionConflict
 from taskyard.store.repo.admission import AdmissionLock, HoldRow, PoolRow
 from taskyard.store.repo.bots import encode_dimensions
-from taskyard.store.repo.events import EventRow, ServerRow, encode_fact, encode_transition
+from taskyard.store.repo.events import EventRow, OutboxRow, ServerRow, encode_fact, encode_transition
 from taskyard.store.repo.tasks import AttemptRow, EdgeRow, InEdge, MoveKind
 from taskyard.store.rows import CallingBot
 from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move
@@ -63,7 +63,7 @@ def test_write_moved_writes_all_columns(store: Store) -> None:
     assert read == task
 
 
-#: For each shape where a task was written last, through which states it went on, and who has it then.
+#: For each shape of write: the state before, the states after it, and the bot at the end.
 SHAPED = {
     MoveKind.ANY: ((), READY, None),
     MoveKind.READY: ((), READY, None),
@@ -165,7 +165,7 @@ def test_the_schema_refuses_moves_that_the_state_machine_does_not_have(store: St
         assert repo.tasks.read([1])[0].state is (targets[-2] if len(targets) > 1 else S.UNSCHEDULED)
 
 
-@pytest.mark.parametrize("born", [{"state": "pending"}, {"state": "asleep"}, {"awaited": -1}, {"queue_id": 404}])
+@pytest.mark.parametrize("born", [{"state": "pending"}, {"state": "asleep"}, {"awaited": -1}])
 def test_the_schema_refuses_new_tasks_in_other_states_than_unscheduled(store: Store, born: dict[str, object]) -> None:
     with store.write() as repo:
         add_graph(repo)
@@ -180,13 +180,13 @@ def test_a_key_in_use_is_a_duplicate(store: Store, table: str) -> None:
             case "tasks":
                 add_tasks(repo, 2)
             case "labels":
-                repo.tasks.add_definitions([(1, 1, "a", "{}", None, "")])
+                repo.tasks.add_definitions([(1, 1, "a", "{}", None, "", "")])
             case "attempts":
-                repo.attempts.add([(1, 1, "b", "s", "p", 1, 1, 0, NOW)])
+                repo.attempts.add([(1, 1, "b", "s", "p", 1, 1, 0, NOW, None)])
             case "queues":
-                repo.queues.add([(5, 1, 5, "any", "", "x")], 1)
+                repo.queues.add([(5, 1, 5, "any", "", "x", 0)], 1)
             case "dimensions":
-                repo.queues.add([(6, 2, 5, "any", "", "x")], 1)
+                repo.queues.add([(6, 2, 5, "any", "", "x", 0)], 1)
             case _:
                 repo.events.add(NOW, [(1, 0, [(1, ["[]"])])])
 
@@ -207,7 +207,7 @@ def test_tasks_are_found_by_graph_state_label_and_due_time(store: Store) -> None
         add_tasks(repo, 5, loading=1)
         add_tasks(repo, 6, graph_id=2, due_ms=NOW + 5)
         repo.tasks.add_definitions(
-            [(id, 1, f"t{id}", f"d{id}", None, "") for id in (1, 2)] + [(6, 2, "t1", "", "dd", "ada")]
+            [(id, 1, f"t{id}", f"d{id}", None, "", "") for id in (1, 2)] + [(6, 2, "t1", "", "dd", "ada", "bea")]
         )
         move(repo, 3, S.PENDING)
         assert repo.tasks.page(1, [S.UNSCHEDULED], 1, 2) == [2, 4]
@@ -230,7 +230,7 @@ def test_candidates_are_the_first_of_each_queue_and_none_of_a_canceled_graph(sto
     with store.write() as repo:
         add_graph(repo, 1)
         add_graph(repo, 2)
-        repo.queues.add([(8, 1, 8, "any", "", "a"), (9, 2, 9, "any", "", "b")], 2)
+        repo.queues.add([(8, 1, 8, "any", "", "a", 0), (9, 2, 9, "any", "", "b", 0)], 2)
         ranks = {11: (8, 100, 5), 12: (8, 50, 9), 13: (8, 100, 4), 14: (8, 100, 4), 15: (9, 200, 1), 16: (9, 0, 1)}
         for id, (queue, priority, created) in ranks.items():
             add_tasks(repo, id, queue_id=queue, priority=priority, created_ms=created, graph_id=2 if id == 16 else 1)
@@ -275,7 +275,7 @@ def test_a_graph_is_inserted_defined_extended_and_moved(store: Store) -> None:
 def test_an_attempt_has_one_subgraph_which_is_found_once_it_is_loaded(store: Store) -> None:
     with store.write() as repo:
         assert [repo.graphs.add(id, "running", NOW, "me", (7, id)) for id in (1, 2)] == [True, True]
-        assert not repo.graphs.add(3, "running", NOW, "you", (7, 2)), "somebody else is at it"
+        assert not repo.graphs.add(3, "running", NOW, "you", (7, 2)), "another server has it"
         assert repo.graphs.subgraphs([7, 8]) == {}
         repo.graphs.set_loader(2, None)
         assert repo.graphs.subgraphs([7, 8]) == {(7, 2): 2}
@@ -295,7 +295,7 @@ def test_an_unloaded_graph_is_deleted_in_pages_in_any_order_of_edges(store: Stor
         add_graph(repo)
         repo.graphs.add_definition(1, ("",) * 6)
         add_tasks(repo, *range(1, 6))
-        repo.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in range(1, 6)])
+        repo.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "", "") for id in range(1, 6)])
         repo.tasks.add_mutexes([(1, "door", None)])
         repo.tasks.add_limits([(1, "licence", 2)])
         repo.edges.add([(1, 5, "success"), (5, 2, "success"), (3, 4, "always")])
@@ -347,7 +347,7 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
         task.life = struct_replace(task.life, attempt=1)
         source, task.life = task.state, struct_replace(task.life, state=S.STOPPING)
         repo.tasks.write_moved([(task, source)])
-        repo.attempts.add([(1, 1, "b1", "here/s1", "p1", LARGEST, 2, 3, NOW)])
+        repo.attempts.add([(1, 1, "b1", "here/s1", "p1", LARGEST, 2, 3, NOW, None)])
         assert repo.attempts.of(1) == [AttemptRow(1, "b1", "here/s1", "p1", LARGEST, 2, 3, NOW, None, None, None, None)]
         assert repo.attempts.leased_by_poll(["b1", "b2"]) == [("b1", "p1", 1)]
         assert repo.tasks.leased_by(["b1", "b2"], 9) == [(1, "b1")]
@@ -364,7 +364,7 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
         repo.attempts.add_results([(1, 1, "{}")])
         (attempt,) = repo.attempts.of(1)
         assert (attempt.ended_ms, attempt.signal, attempt.reason, attempt.exit_code) == (LATER, "fail", "exit_code", 3)
-        assert repo.attempts.count_lost(1, 2, ["exit_code"]) == 0  # its bot said so
+        assert repo.attempts.count_lost(1, 2, ["exit_code"]) == 0  # as its bot reported
     with pytest.raises(TransactionConflict), store.write() as repo:
         repo.attempts.end([(1, 1, LATER, "succeed", "done", 0)])
 
@@ -373,7 +373,9 @@ def test_attempts_that_were_lost_for_a_reason_are_counted_by_their_round(store: 
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1)
-        repo.attempts.add([(1, number, "b1", "s1", "p1", number, 1 + number // 3, 0, NOW) for number in (1, 2, 3)])
+        repo.attempts.add(
+            [(1, number, "b1", "s1", "p1", number, 1 + number // 3, 0, NOW, None) for number in (1, 2, 3)]
+        )
         reasons = {1: "returned", 2: "bot_lost", 3: "unrenewed"}
         repo.attempts.end([(1, number, LATER, "lose", reason, None) for number, reason in reasons.items()])
         assert repo.attempts.count_lost(1, 1, ["returned", "unrenewed"]) == 1
@@ -404,14 +406,22 @@ def test_events_are_numbered_read_in_pages_and_published_once(store: Store) -> N
         for graph, count in ((1, 4), (2, 2)):
             add_graph(repo, graph)
             repo.graphs.write_states([(graph, "running", 0, 0, 0, count, NOW)])
-        told = repo.events.unpublished(9)
-        assert [(one.graph, one.number) for one in told] == [(1, 1), (1, 2), (1, 3), (1, 4), (2, 2)]
-        assert told[:3] == [*events, EventRow(1, 3, 1, NOW, None, "running", None, None, None, None)]
-        assert repo.events.unpublished(2) == told[:3]
+        assert repo.events.unpublished(9) == [], "nobody sees a graph that is being loaded"
+        for graph in (1, 2):
+            repo.graphs.set_loader(graph, None)
+        shown = repo.events.unpublished(9)
+        assert shown == [
+            OutboxRow(1, 2, NOW, 2),
+            OutboxRow(1, 3, NOW, 1),
+            OutboxRow(1, 4, NOW, 1),
+            OutboxRow(2, 2, NOW, 1),
+        ]
+        assert repo.events.in_graph(1, 2, 1) == [EventRow(1, 3, 1, NOW, None, "running", None, None, None, None)]
+        assert repo.events.unpublished(2) == shown[:2]
         repo.events.mark_published([(1, 3)])
-        assert repo.events.unpublished(9) == told[3:]
+        assert repo.events.unpublished(9) == shown[2:]
         repo.events.mark_published([(2, 2), (1, 1)])  # late news takes nothing back
-        assert repo.events.unpublished(9) == told[3:4]
+        assert repo.events.unpublished(9) == shown[2:3]
 
 
 def test_audit_rows_are_kept_in_order_and_responses_for_a_while(store: Store) -> None:
@@ -568,17 +578,17 @@ def test_the_events_of_a_bot_come_newest_first(store: Store) -> None:
 def test_queues_are_numbered_in_the_order_of_their_commits(store: Store) -> None:
     with store.write() as repo:
         assert repo.queues.lock_count() == 0
-        repo.queues.add([(LARGEST, 1, 7, "any", "p", '[["a",["b"]]]')], 1)
+        repo.queues.add([(LARGEST, 1, 7, "any", "p", '[["a",["b"]]]', 0)], 1)
     with store.write() as repo:
         assert repo.queues.lock_count() == 1
-        repo.queues.add([(1, 2, 7, "any", "", "[]"), (2, 3, 8, "any", "", "[ ]")], 3)
+        repo.queues.add([(1, 2, 7, "any", "", "[]", 0), (2, 3, 8, "any", "", "[ ]", 0)], 3)
     with store.read() as repo:
         assert [queue.number for queue in repo.queues.after(-1)] == [0, 1, 2, 3]
         (queue,) = repo.queues.after(0)[:1]
         assert (queue.id, queue.hash, queue.root, queue.pool, queue.dimensions) == (
             LARGEST, 7, "any", "p", (("a", ("b",)),),
         )  # fmt: skip
-        assert repo.queues.with_dimensions(["[]", "nothing"]) == {"[]": 1}
+        assert repo.queues.with_dimensions(["[]", "nothing"]) == {"[]": (1, 0)}
         assert sorted(repo.queues.with_hashes([7, 9])) == [(1, 7), (LARGEST, 7)]
 
 
@@ -621,7 +631,7 @@ def test_dirty_marks_are_read_in_order_and_deleted_once(store: Store) -> None:
 def test_contenders_are_the_tasks_that_need_admission(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
-        repo.queues.add([(8, 1, 8, "any", "p", "a")], 1)
+        repo.queues.add([(8, 1, 8, "any", "p", "a", 0)], 1)
         add_tasks(repo, 1, 2, 3, 4, queue_id=8, is_constrained=1, weight=2)
         for id in (1, 2, 3, 4):
             move(repo, id, S.PENDING)
@@ -649,8 +659,8 @@ def test_pools_and_limits_can_be_configured_again(store: Store) -> None:
         assert repo.admission.limits_of([1, 2]) == {1: (("x", 1), ("y", 2))}
         for total in (3, 5):
             repo.admission.set_limit("x", total)
-            repo.admission.set_pool("p", total, from_bots=False)
-        repo.admission.set_pool("live", None, from_bots=True)
+            repo.admission.set_pool(PoolRow("p", total, False))
+        repo.admission.set_pool(PoolRow("live", None, True))
         assert repo.admission.named_limits() == {"x": 5}
         assert repo.admission.pools() == [PoolRow("live", None, True), PoolRow("p", 5, False)]
         assert repo.admission.locked_pools() == repo.admission.pools()
@@ -693,9 +703,9 @@ def test_tasks_are_listed_by_their_mutexes(store: Store) -> None:
 def test_a_prefetched_query_gives_the_same_result(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
-        repo.queues.add([(8, 1, 8, "any", "p", "[]")], 1)
+        repo.queues.add([(8, 1, 8, "any", "p", "[]", 0)], 1)
         add_tasks(repo, 1, 2, awaited=1)
-        repo.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in (1, 2)])
+        repo.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "", "") for id in (1, 2)])
         repo.edges.add([(1, 2, "success")])
         repo.attempts.add_results([(1, 0, "7")])
         repo.bots.begin_sessions([("b", "p", "s", "", 1, NOW, NOW, "", None, None, 0)])

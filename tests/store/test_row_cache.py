@@ -120,10 +120,10 @@ def test_a_write_of_another_process_clears_the_cache(sqlite: Store) -> None:
         repo.tasks.get([1])
         repo.bots.callers(["b"])
     write_elsewhere(sqlite, "UPDATE task SET weight = 7 WHERE id = 1")
-    write_elsewhere(sqlite, "UPDATE bot SET version = 7")
+    write_elsewhere(sqlite, "UPDATE bot SET changes = 7")
     with sqlite.write() as repo:
         assert repo.tasks.get([1])[1].weight == 7
-        assert repo.bots.callers(["b"])["b"].version == 7
+        assert repo.bots.callers(["b"])["b"].changes == 7
 
 
 @pytest.mark.parametrize("method", ["end_leases", "mark_loaded", "delete"])
@@ -152,11 +152,11 @@ def test_a_bot_is_cached_until_its_row_changes(sqlite: Store) -> None:
         assert repo.bots.callers(["b"])["b"].missing
         repo.bots.record_polls([("b", "p2\np1", NOW, "")])
         assert not repo.bots.callers(["b"])["b"].missing
-        before = repo.bots.callers(["b"])["b"].version
+        before = repo.bots.callers(["b"])["b"].changes
         repo.bots.set_settings([("b", "broken", None, 0, 0)])
-        assert repo.bots.callers(["b"])["b"].version == before + 1
+        assert repo.bots.callers(["b"])["b"].changes == before + 1
         repo.bots.end_sessions(["b"])
-        assert repo.bots.callers(["b"])["b"].version == before + 2
+        assert repo.bots.callers(["b"])["b"].changes == before + 2
         repo.bots.begin_sessions([("b", "p", "t", "s", 1, NOW, NOW, "", None, None, 0)])
         assert (repo.bots.callers(["b"])["b"].session, repo.bots.callers(["b"])["b"].recent_polls) == ("t", "")
         check = repo.cache.bots["b"]
@@ -188,7 +188,7 @@ def test_a_change_of_a_graph_evicts_it(store: Store, method: str) -> None:
         before = repo.graphs.get(1)
         match method:
             case "set_loader":
-                repo.graphs.set_loader(1, "somebody")
+                repo.graphs.set_loader(1, "a loader")
             case "count_extension":
                 repo.graphs.count_extension(1, 7)
             case _:
@@ -212,11 +212,11 @@ def test_a_repair_bypasses_the_cache(sqlite: Store) -> None:
 def test_pools_and_queues_are_read_again_after_a_change(store: Store) -> None:
     with store.write() as repo:
         assert repo.admission.locked_pools() == []
-        repo.admission.set_pool("p", 3, from_bots=False)
+        repo.admission.set_pool(PoolRow("p", 3, False))
         assert repo.admission.locked_pools() == [PoolRow("p", 3, False)]
         newest = repo.queues.after(-1)[-1].number if repo.queues.after(-1) else 0
         assert repo.queues.after(newest) == []
-        repo.queues.add([(77, newest + 1, 5, "any", "", '[["os",["x"]]]')], newest + 1)
+        repo.queues.add([(77, newest + 1, 5, "any", "", '[["os",["x"]]]', 0)], newest + 1)
         assert [queue.id for queue in repo.queues.after(newest)] == [77]
         assert repo.queues.after(newest + 1) == []
         assert [queue.id for queue in repo.queues.after(newest)] == [77]

@@ -1,5 +1,5 @@
-"""A rig on each database, as the engine's own tests have it."""
+"""The harness fixtures of the engine tests."""
 
-from tests.engine.conftest import file_rig, rig
+from tests.engine.conftest import harness, sqlite_harness
 
-__all__ = ["file_rig", "rig"]
+__all__ = ["harness", "sqlite_harness"]

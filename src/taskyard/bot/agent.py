@@ -20,15 +20,17 @@ from typing import Final, TypeVar, cast
 from taskyard.bot import process_cleanup
 from taskyard.bot.attempts import RENEW_PART, LeasedAttempts
 from taskyard.bot.begun_attempts import BegunFile, read_earlier, remove_earlier
+from taskyard.bot.caches import CacheStore
 from taskyard.bot.config import BotConfig
 from taskyard.bot.enrolment import with_own_token
 from taskyard.bot.executor import Executor
-from taskyard.bot.ipc import Ping, Pong, ToAgent, ToRunner
-from taskyard.bot.payloads import TaskEnvironment
+from taskyard.bot.health_check import HealthCheck
+from taskyard.bot.ipc import Ping, Pong, ToAgent, ToRunner, WatchdogDied
+from taskyard.bot.payloads import TaskEnvironment, passed_on
 from taskyard.bot.poll_loop import HelloSender, PollLoop
 from taskyard.bot.poll_payload import PollEffects
 from taskyard.bot.prefetch import PrefetchLimit
-from taskyard.bot.process_cleanup import deny_inspection
+from taskyard.bot.process_cleanup import BOT_MARK, deny_inspection
 from taskyard.bot.runner_client import Heartbeat, RunnerClient
 from taskyard.bot.server_client import (
     PAUSE_SECONDS_MAX,
@@ -111,8 +113,11 @@ class Agent:
         self._attempts, self._prefetch = LeasedAttempts(self._begun), PrefetchLimit(config.slots)
         self._troubles = TroubleReporter(config, self._hello.session)
         self.report_trouble = self._troubles.report
-        self._executor = Executor(config, state, self._attempts, self._prefetch, self)
+        self._caches = CacheStore(state, config.caches)
+        self._check = None if config.check is None else HealthCheck(config.check, _check_env(config), self._on_check)
+        self._executor = Executor(config, state, self._attempts, self._prefetch, self._caches, self)
         self._poll_loop = PollLoop(config, self._hello.session, self._attempts, self._prefetch, self, self._hello.hello)
+        self._poll_loop.check, self._poll_loop.caches = self._check, self._caches
         self._runner: RunnerClient | None = None
         self._runner_starts = 0
         self._heartbeat = Heartbeat()
@@ -170,7 +175,11 @@ class Agent:
         Pauses while the server is away are as short as the time between renewals: a server that is back restarts all
         leases, and results have to reach it within that time.
         """
+        if welcome.update is not None and self._welcome is None:
+            _LOG.warning("%s", welcome.update)
         self._welcome = welcome
+        self._caches.open(welcome.pool)
+        self._executor.pool = welcome.pool
         if not self._is_known:
             self._is_known, self._hello.begun = True, []
             with self._state.as_bot_user():
@@ -250,8 +259,10 @@ class Agent:
     async def _shut_down(self) -> None:
         """Leave nothing running, whatever happened."""
         await self._poll_loop.close()
+        if self._check is not None:
+            await self._check.close()
         await self._troubles.close()
-        self._executor.cancel_fetches()
+        self._executor.cancel_transfers()
         if self._restarting is not None:
             self._restarting.cancel()
         runner, self._runner = self._runner, None
@@ -259,6 +270,7 @@ class Agent:
             self._executor.kill_all()
             await runner.close()
         await asyncio.to_thread(process_cleanup.kill_marked, self._config.marker)
+        await self._caches.close()
         self._begun.close()
         if not self._attempts.by_key:
             self._begun.remove()
@@ -278,6 +290,8 @@ class Agent:
             if self._hello.maintenance is not None:
                 self._unfreeze()
                 self._executor.resume()
+        elif isinstance(frame, WatchdogDied):
+            self._troubles.report(f"the watchdog, process {frame.pid}, died; the runner starts another one")
         else:
             self._executor.on_runner_frame(frame, end)
 
@@ -296,6 +310,7 @@ class Agent:
         self._troubles.report(
             f"the runner, process {self._runner.pid}, does not answer: it is stopped, or gets no CPU time"
         )
+        self.on_lost()
         self._executor.pause()
         self._attempts.renews = False
         self._hello.maintenance = RUNNER_FROZEN
@@ -321,6 +336,7 @@ class Agent:
     async def _restart_runner(self, gone: RunnerClient) -> None:
         """Kill what a dead runner left, and start another runner."""
         self._troubles.report("the runner died; what it ran is lost")
+        self.on_lost()
         await gone.close()
         await asyncio.to_thread(process_cleanup.kill_marked, self._config.marker)
         self._executor.lose_all()
@@ -330,6 +346,24 @@ class Agent:
             return
         self._start_runner()
         self._executor.resume()
+
+    # The health check.
+
+    def on_lost(self) -> None:
+        """Check the machine before more work is asked for."""
+        if self._check is not None:
+            self._check.expire()
+
+    def _on_check(self, failure: str | None) -> None:
+        """Tell the server that the machine is unfit, or fit again, and ask for work if it is fit."""
+        if failure != self._hello.quarantined:
+            if failure is None:
+                _LOG.info("the health check passes again")
+            else:
+                self._troubles.report(failure)
+            self._hello.quarantined = failure
+            self._refresh.set()
+        self._poll_loop.wake()
 
     # Timers.
 
@@ -345,6 +379,9 @@ class Agent:
                 await self._wait_for_work()
             self._check_runner(time.monotonic())
             self._executor.tick(time.monotonic())
+            self._caches.tick(time.monotonic())
+            if self._check is not None:
+                self._check.tick(time.monotonic())
             if self._attempts.by_key:
                 self._poll_loop.wake()
             if self._hello.has_changed():
@@ -390,6 +427,11 @@ class Agent:
             await asyncio.gather(*tasks, return_exceptions=True)
         if self._poll_loop.failure.done():
             self._poll_loop.failure.result()
+
+
+def _check_env(config: BotConfig) -> dict[str, str]:
+    """Return the environment of the health check: what programs need, and the mark by which it is found and ended."""
+    return passed_on(everything=config.inherit) | {BOT_MARK: config.marker}
 
 
 def _warn_if_functions_fail(user: TaskUser) -> None:

@@ -5,15 +5,19 @@ Pure bookkeeping: it says what has to be sent and when, but sends nothing, start
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from taskyard.bot.begun_attempts import BegunFile, Ref
+from taskyard.bot.caches import PlacedCache
 from taskyard.bot.output_spool import Spool
-from taskyard.bot.payloads import Function, Program
+from taskyard.bot.payloads import FileSpec, Function, Program
 from taskyard.bot.workdir import Workdir
 from taskyard.wire.bot_protocol import Lease, Reason, Report, Signal, Stats
+
+if TYPE_CHECKING:
+    from taskyard.bot.secrets import SecretsInHand
 
 #: A lease is renewed after this part of its span: two more tries are left then.
 RENEW_PART: Final = 1 / 3
@@ -36,9 +40,14 @@ class LeasedAttempt(msgspec.Struct, eq=False):
     received_at: float  # when the lease arrived; its request may have waited for it
     until: float  # when nothing of it may run any more, unless it is renewed
     renew_at: float
+    deadline: float | None  # when it must be ended even if it is renewed; the server sent what was left
     work: Program | Function | None = None
+    files: FileSpec | None = None  # what its payload says of files; None: nothing
+    strict: bool = True  # it must not outlive its lease
     inputs: bytes | None = None
+    secrets: "SecretsInHand | None" = None  # from shortly before it begins until it has ended
     workdir: Workdir | None = None
+    caches: Sequence[PlacedCache] = ()  # in its working folder
     untouched: bool = False  # nothing can have been written in its workdir
     spool: Spool | None = None
     output_since: float | None = None  # when it printed the first output that was not sent yet
@@ -46,27 +55,21 @@ class LeasedAttempt(msgspec.Struct, eq=False):
     began: float | None = None
     begun_queued: bool = False  # it has run for more than a moment, and is or was queued to be reported as begun
     prepared_ms: int | None = None
+    cached_ms: int | None = None
+    download_ms: int | None = None  # how long its input files took, and its output files
+    upload_ms: int | None = None
     report: Report | None = None  # how it ended
     ended: float | None = None  # when it ended, if it printed anything
     in_flight: bool = False  # a request that mentions it is under way
-    stopping: str = ""  # why it was told to end: stop or lose
+    stopping: str = ""  # why it has to end: stop or lose
     is_ours: bool = True  # False: the server has taken it away and wants no report
     last_checkpoint: bytes | None = None  # left in its file at the end, until it is sent
+    gpus: tuple[str, ...] | None = None  # the GPUs that it has, maybe none; None: it takes one slot and nothing else
 
     @property
     def ref(self) -> Ref:
         """Task, attempt and fence."""
         return (self.lease.task, self.lease.attempt, self.lease.fence)
-
-    @property
-    def strict(self) -> bool:
-        """Whether it must not outlive its lease."""
-        return self.lease.disconnect == "strict"
-
-    @property
-    def deadline(self) -> float | None:
-        """When it must be ended even if it is renewed; the server sent what was left when it answered."""
-        return None if self.lease.deadline_ms is None else self.received_at + self.lease.deadline_ms / 1000
 
     def is_late(self, now: float) -> bool:
         """Whether its deadline has passed."""
@@ -74,7 +77,7 @@ class LeasedAttempt(msgspec.Struct, eq=False):
 
     def expiry_report(self, now: float) -> Report | None:
         """Return the report of an attempt that has not begun and may not begin any more; None if it may."""
-        if self.is_late(now):
+        if self.deadline is not None and now >= self.deadline:
             return deadline_report(self)
         return return_report(self) if self.strict and now >= self.until else None
 
@@ -93,7 +96,7 @@ class LeasedAttempts:
         self._begun_since = math.inf
         self.finished: dict[Key, LeasedAttempt] = {}  # ended, report not yet accepted by the server
         self.with_output: dict[Key, LeasedAttempt] = {}  # with output to send
-        self.renews = True  # False: renew nothing, because nobody would enforce the new expiry
+        self.renews = True  # False: renew nothing, because no process would enforce the new expiry
         self._runs = 0
         self._renew_at = math.inf
 
@@ -111,7 +114,14 @@ class LeasedAttempts:
         self._runs += 1
         key = (lease.task, lease.attempt)
         attempt = LeasedAttempt(
-            lease, key, self._runs, now, sent + lease.lease_ms / 1000, _renewal_time(sent, lease.lease_ms)
+            lease,
+            key,
+            self._runs,
+            received_at=now,
+            until=sent + lease.lease_ms / 1000,
+            renew_at=_renewal_time(sent, lease.lease_ms),
+            deadline=None if lease.deadline_ms is None else now + lease.deadline_ms / 1000,
+            strict=lease.disconnect == "strict",
         )
         self.by_key[key] = attempt
         self._renew_at = min(self._renew_at, attempt.renew_at)
@@ -176,9 +186,11 @@ class LeasedAttempts:
     def drop(self, attempt: LeasedAttempt) -> None:
         """Forget an attempt."""
         key = attempt.key
-        for kept in (self.by_key, self.finished, self.with_output, self.begun):
-            if kept.get(key) is attempt:
-                del kept[key]
+        if self.by_key.get(key) is attempt:
+            del self.by_key[key]
+            for kept in (self.finished, self.with_output, self.begun):
+                if kept:
+                    kept.pop(key, None)
         if not self.by_key and self._file is not None:
             self._file.empty()
         if attempt.spool is not None:
@@ -241,6 +253,11 @@ def deadline_report(attempt: LeasedAttempt, exit_code: int | None = None, stats:
     return Report(
         attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, Signal.DEADLINE, None, exit_code, stats=stats
     )
+
+
+def given_up_report(attempt: LeasedAttempt, reason: Reason) -> Report:
+    """The bot could not run the attempt, or found something missing."""
+    return Report(attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, Signal.LOSE, reason)
 
 
 def failure_report(

@@ -70,7 +70,7 @@ class BegunFile:
         """Append lines; the file ends at its first zero byte. False if they do not fit."""
         if self._map is None:
             return True
-        body = "".join(f"{sign}{task} {attempt} {fence}\n" for task, attempt, fence in refs).encode() + b"\0"
+        body = "".join([f"{sign}{task} {attempt} {fence}\n" for task, attempt, fence in refs]).encode() + b"\0"
         end = self._size + len(body)
         if end > FILE_BYTES:
             return False

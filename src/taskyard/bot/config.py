@@ -11,12 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from taskyard.bot import gpus, tools
+from taskyard.bot.caches import CacheLimits
+from taskyard.bot.health_check import CheckSpec
+from taskyard.bot.memory_limit import MIB
 from taskyard.bot.task_user import TaskUser
 from taskyard.wire.bot_protocol import OUTPUT_MAX, Welcome
 
 #: A larger file is not a file of dimensions.
 FILE_BYTES_MAX: Final = 65_536
 _GIB: Final = 1 << 30
+#: How much memory a container may use, with either version of cgroups.
+_MEMORY_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 #: Words in a processor's name that identify nothing.
 _NOISE = re.compile(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\b\d+-core\b", re.IGNORECASE)
 
@@ -39,6 +45,8 @@ class BotConfig:
     tls: ssl.SSLContext | None = None  # the context made from `ca_file`
     user: TaskUser | None = None  # the user that tasks run as; None: the bot's own
     inherit: bool = False  # pass the bot's whole environment on to tasks, not only what programs need
+    check: CheckSpec | None = None  # what says whether the machine is fit
+    caches: CacheLimits = CacheLimits()  # noqa: RUF009 - it is frozen
     # Called once, with the first welcome.
     connected: Callable[[Welcome], None] | None = field(default=None, compare=False)
 
@@ -66,7 +74,11 @@ def detect_dimensions() -> Dimensions:
         "memory_gb": _memory_gb(),
         "python": [f"{sys.version_info.major}.{sys.version_info.minor}"],
         "hostname": [socket.gethostname()],
-        "gpu": _gpus(),
+        "memory_mb": _usable_memory_mb(),
+        "gpu": gpus.models(),
+        "gpus": _gpu_count(),
+        "ansible": list(tools.ansible_versions()),
+        "git": list(tools.git_versions()),
     }
     return {key: kept for key, values in found.items() if (kept := sorted({value for value in values if value}))}
 
@@ -122,16 +134,27 @@ def _memory_gb() -> list[str]:
     return [str(max(1, round(total / _GIB)))]
 
 
+def _usable_memory_mb() -> list[str]:
+    """Return the memory of the machine, or of the container if that may use less."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return []
+    limits = (_text(Path(file)).strip() for file in _MEMORY_LIMITS)
+    return [str(min([total, *(int(limit) for limit in limits if limit.isdigit())]) // MIB)]
+
+
+def _gpu_count() -> list[str]:
+    """Return the number of GPUs, if there are any."""
+    named = gpus.names()
+    count = len(gpus.models() if named is None else named)
+    return [str(count)] if count else []
+
+
 def _cpu() -> list[str]:
     models = re.findall(r"^model name\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")), re.MULTILINE)
     name = models[0] if models else platform.processor()
     return [" ".join(_NOISE.sub(" ", name).split())]
-
-
-def _gpus() -> list[str]:
-    cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    models = [re.search(r"^Model:\s*(.+)$", _text(card), re.MULTILINE) for card in cards]
-    return [model.group(1).strip() for model in models if model]
 
 
 def _text(path: Path) -> str:

@@ -46,6 +46,7 @@ class StartRun(Frame, frozen=True):
     grace_s: float = 0.0  # how long it may take to end after SIGTERM
     survives_disconnect: bool = False  # it may go on while the server cannot be reached
     parallel_max: int = 0  # queue it until fewer runs than this are there; 0: start at once
+    memory_mb: int = 0  # how much memory it may use; 0: as much as there is
 
 
 class SetExpiry(Frame, frozen=True):
@@ -71,6 +72,7 @@ class StartWorker(Frame, frozen=True):
     """Start a warm worker; the answer is `WorkerStarted`, with one end of a socket to the worker."""
 
     worker: int
+    memory_mb: int = 0  # how much memory it may use; 0: as much as there is
 
 
 class KillWorker(Frame, frozen=True):
@@ -137,8 +139,14 @@ class Pong(Frame, frozen=True):
     """The runner is alive."""
 
 
+class WatchdogDied(Frame, frozen=True):
+    """The watchdog died; the runner starts another one."""
+
+    pid: int
+
+
 ToRunner = StartRun | SetExpiry | StopRun | RecallRuns | StartWorker | KillWorker | Ping
-ToAgent = RunStarted | RunOutput | RunEnded | WorkerStarted | WorkerEnded | Pong
+ToAgent = RunStarted | RunOutput | RunEnded | WorkerStarted | WorkerEnded | Pong | WatchdogDied
 
 
 class SendToRunner(Protocol):
@@ -219,8 +227,8 @@ def _frame_end(whole: bytes, start: int) -> int:
 class AsyncChannel:
     """One end of a non-blocking socket: `on_frame` gets each frame body, `on_closed` is called once at the end.
 
-    What cannot be sent at once is kept in order. Sockets that arrive are kept in `sockets`, in order, for the reader of
-    the frame that they belong to.
+    What cannot be sent at once is kept in order. With `takes_sockets`, sockets that arrive are kept in `sockets`, in
+    order, for the reader of the frame that they belong to; otherwise none are accepted.
     """
 
     def __init__(
@@ -229,12 +237,15 @@ class AsyncChannel:
         end: socket.socket,
         on_frame: Callable[[bytes], None],
         on_closed: Callable[[], None],
+        *,
+        takes_sockets: bool = False,
     ) -> None:
         end.setblocking(False)
         self.sockets: deque[socket.socket] = deque()
         self.is_corrupt = False  # what came is not a frame, so nothing after it can be read
         self._loop = loop
         self._end = end
+        self._takes_sockets = takes_sockets
         self._on_frame = on_frame
         self._on_closed = on_closed
         self._is_open = True
@@ -272,12 +283,11 @@ class AsyncChannel:
     def _read(self) -> bool:
         """Read once; False if there was nothing."""
         try:
-            chunk, descriptors, _, _ = socket.recv_fds(self._end, READ_MAX, SOCKETS_MAX)
+            chunk = self._receive() if self._takes_sockets else self._end.recv(READ_MAX)
         except BlockingIOError:
             return False
         except OSError:
-            chunk, descriptors = b"", []
-        self.sockets.extend(socket.socket(fileno=one) for one in descriptors)
+            chunk = b""
         if not chunk:
             self._on_end()
             return False
@@ -289,6 +299,11 @@ class AsyncChannel:
             self._on_end()
             return False
         return True
+
+    def _receive(self) -> bytes:
+        chunk, descriptors, _, _ = socket.recv_fds(self._end, READ_MAX, SOCKETS_MAX)
+        self.sockets.extend(socket.socket(fileno=one) for one in descriptors)
+        return chunk
 
     def _write(self) -> None:
         del self._out[: self._try_send(self._out)]

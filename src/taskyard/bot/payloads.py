@@ -5,15 +5,19 @@ raises `UnsupportedPayload`, whose text goes to the task's output.
 """
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from taskyard.bot.config import BotConfig
-from taskyard.wire.bot_protocol import NOTHING, Lease
+from taskyard.bot.gpus import VISIBLE
+from taskyard.wire.bot_protocol import NOTHING, Lease, Resources
 from taskyard.wire.durations import span_ms
+from taskyard.wire.plays import INVENTORY_FILE, REPOSITORY_FOLDER, repository_cache, secret_uses
 
 #: What runs a script that names no shell.
 SHELL: Final = "/bin/sh"
@@ -22,8 +26,10 @@ SHELL_OPTIONS: Final = ("-e",)
 #: Defaults of a payload that does not set them.
 TIMEOUT_SECONDS: Final = 86_400.0
 GRACE_SECONDS: Final = 30.0
+#: How many payloads are remembered after they were read: the tasks of a graph often have the same one.
+PARSED_MAX: Final = 16
 #: Kinds that only the server runs, or that no bot of this version can run.
-UNSUPPORTED_KINDS: Final = ("ansible", "approval", "graph", "noop")
+UNSUPPORTED_KINDS: Final = ("approval", "graph", "noop")
 #: Variables that programs need to work on a machine.
 PASSED_ON: Final = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "TERM",
@@ -51,6 +57,26 @@ class Limits:
     grace_s: float = GRACE_SECONDS
 
 
+class Artifact(msgspec.Struct, frozen=True):
+    """A file that is kept under a name."""
+
+    path: str
+    name: str
+    type: str = "application/octet-stream"
+
+
+class FileSpec(msgspec.Struct, frozen=True):
+    """What a payload says of files. It has some, or there is no such object."""
+
+    has_inputs: bool
+    outputs: tuple[str | Artifact, ...]
+
+    @property
+    def patterns(self) -> list[str]:
+        """Everything that is kept."""
+        return [one if isinstance(one, str) else one.path for one in self.outputs]
+
+
 class Program(msgspec.Struct, frozen=True):
     """A program to start. The text of a script is passed as a file, the last argument."""
 
@@ -59,6 +85,10 @@ class Program(msgspec.Struct, frozen=True):
     env: dict[str, str]
     cwd: str | None  # None: a fresh folder
     limits: Limits
+    caches: dict[str, str] = {}  # paths in the fresh folder, by name
+    files: FileSpec | None = None
+    needs_secrets: bool = False
+    kind: str = ""  # `ansible` or `git`: a program of the bot's own runs it
 
     @property
     def name(self) -> str:
@@ -75,6 +105,8 @@ class Function(msgspec.Struct, frozen=True):
     cwd: str | None
     limits: Limits
     fresh: bool = False  # call it in a process of its own
+    files: FileSpec | None = None
+    needs_secrets: bool = False  # which implies that: no other call may find them in memory
 
 
 class _Payload(msgspec.Struct):
@@ -85,9 +117,15 @@ class _Payload(msgspec.Struct):
     shell: str | None = None
     python: str | None = None
     args: msgspec.Raw = NOTHING
+    ansible: msgspec.Raw = NOTHING
+    git: msgspec.Raw = NOTHING
     fresh: bool = False
     env: dict[str, str] = {}
-    secrets: dict[str, str] = {}
+    secrets: dict[str, msgspec.Raw] = {}
+    has_secret_bytes: bool = False
+    caches: dict[str, str] = {}
+    inputs: msgspec.Raw = NOTHING
+    outputs: tuple[str | Artifact, ...] = ()
     cwd: str | None = None
     timeout: str | None = None
     io_timeout: str | None = None
@@ -98,23 +136,54 @@ _PAYLOAD: Final = msgspec.json.Decoder(_Payload)
 _DEFAULT_LIMITS: Final = Limits()
 
 
-def parse_payload(payload: msgspec.Raw) -> Program | Function:
+@lru_cache(maxsize=PARSED_MAX)  # benchmarks.endtoend, no-ops
+def parse_payload(payload: bytes) -> Program | Function:
     """Decide what to run for a payload; raise UnsupportedPayload if this bot cannot run it."""
     try:
         read = _PAYLOAD.decode(payload)
         limits = _limits(read)
     except (msgspec.MsgspecError, ValueError) as error:
         raise UnsupportedPayload(f"this bot cannot read the payload: {error}") from error
-    if read.secrets:
-        raise UnsupportedPayload("this bot does not support secrets yet")
+    secret = bool(read.secrets) or read.has_secret_bytes
+    if read.caches:
+        _check_caches(read)
+    files = FileSpec(bytes(read.inputs) not in (b"", b"[]"), read.outputs) if read.inputs or read.outputs else None
     if read.python is not None:
-        return Function(read.python, read.args, read.env, read.cwd, limits, read.fresh)
+        return Function(read.python, read.args, read.env, read.cwd, limits, read.fresh or secret, files, secret)
     if read.script is not None:
         shell = SHELL if read.shell in (None, "sh") else read.shell
-        return Program((shell, *SHELL_OPTIONS), read.script, read.env, read.cwd, limits)
+        return Program((shell, *SHELL_OPTIONS), read.script, read.env, read.cwd, limits, read.caches, files, secret)
     if read.command:
-        return Program(tuple(read.command), None, read.env, read.cwd, limits)
-    raise UnsupportedPayload(f"this bot runs command, script and python; it cannot run {_kind(payload)}")
+        return Program(tuple(read.command), None, read.env, read.cwd, limits, read.caches, files, secret)
+    if read.ansible:
+        return _own_program("ansible", read.ansible, read, limits, files)
+    if read.git:
+        return _own_program("git", read.git, read, limits, files)
+    raise UnsupportedPayload(f"this bot runs command, script, python, ansible and git; it cannot run {_kind(payload)}")
+
+
+def _own_program(kind: str, work: msgspec.Raw, read: _Payload, limits: Limits, files: FileSpec | None) -> Program:
+    """Run a kind of work by a program of the bot's own, which reads it from a file."""
+    spec = msgspec.json.decode(work)
+    caches, cwd = read.caches, read.cwd
+    if kind == "git":
+        caches, cwd = {repository_cache(spec if isinstance(spec, str) else spec["url"]): REPOSITORY_FOLDER}, None
+        files = FileSpec(False, read.outputs or ("**",))
+    elif isinstance(spec, dict) and "inventory_source" in spec:
+        listed = INVENTORY_FILE if cwd is None or os.path.isabs(cwd) else os.path.join(cwd, INVENTORY_FILE)
+        files = FileSpec(files is not None and files.has_inputs, (*read.outputs, listed))
+    secret = bool(read.secrets) or read.has_secret_bytes or any(secret_uses({kind: spec}))
+    argv = (sys.executable, "-P", "-m", f"taskyard.bot.{kind}")
+    return Program(argv, bytes(work).decode(), read.env, cwd, limits, caches, files, secret, kind)
+
+
+def _check_caches(read: _Payload) -> None:
+    """Refuse caches that this bot cannot place."""
+    if read.python is not None or read.cwd is not None:
+        raise UnsupportedPayload("this bot places caches only in the fresh folder of a program")
+    for path in read.caches.values():
+        if path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")):
+            raise UnsupportedPayload(f"the path of a cache must be relative and without ..: {path!r}")
 
 
 def _limits(read: _Payload) -> Limits:
@@ -136,7 +205,7 @@ def _seconds(text: str | None, default: float) -> float:
     return ms / 1000
 
 
-def _kind(payload: msgspec.Raw) -> str:
+def _kind(payload: bytes) -> str:
     fields = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
     return next((kind for kind in UNSUPPORTED_KINDS if kind in fields), "a payload without any of them")
 
@@ -174,17 +243,32 @@ class TaskEnvironment:
         """The environment of the runner, and so of warm workers; the runner adds marks to what it starts."""
         return {**self._passed_on, **self._url, "TASKYARD_BOT": self._marker}
 
-    def for_attempt(self, lease: Lease, files: Mapping[str, str], payload_env: Mapping[str, str]) -> dict[str, str]:
+    def for_attempt(
+        self, lease: Lease, files: Mapping[str, str], payload_env: Mapping[str, str], gpus: Sequence[str] = ()
+    ) -> dict[str, str]:
         """Build the whole environment of an attempt: the payload cannot override what the bot sets."""
-        return {**self._passed_on, **payload_env, **self._url, **files, **attempt_environment(lease)}
+        return {**self._passed_on, **payload_env, **self._url, **files, **attempt_environment(lease, gpus)}
 
 
-def attempt_environment(lease: Lease) -> dict[str, str]:
-    """Name the attempt, and pass the token by which it may speak to the server."""
-    return {
+def attempt_environment(lease: Lease, gpus: Sequence[str] = ()) -> dict[str, str]:
+    """Name the attempt and what it takes, and pass the token by which it may speak to the server."""
+    named = {
         "TASKYARD_TOKEN": lease.token,
         "TASKYARD_TASK_ID": lease.task,
         "TASKYARD_GRAPH_ID": lease.graph,
         "TASKYARD_LABEL": lease.label,
         "TASKYARD_ATTEMPT": str(lease.attempt),
     }
+    return named if lease.takes is None else named | _taken(lease.takes, gpus)
+
+
+def _taken(takes: Resources, gpus: Sequence[str]) -> dict[str, str]:
+    """Say what the attempt takes of its bot; of what it did not name, nothing is said."""
+    found = {"TASKYARD_SLOTS": str(takes.slots)}
+    if takes.cpus:
+        found["TASKYARD_CPUS"] = f"{takes.cpus / 1000:g}"
+    if takes.memory:
+        found["TASKYARD_MEMORY_MB"] = str(takes.memory)
+    if gpus:
+        found[VISIBLE] = ",".join(gpus)
+    return found

@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -34,6 +34,10 @@ from taskyard.bot.server_client import (
     retry_until_answered,
 )
 from taskyard.wire.bot_protocol import WAIT_MAX_MS, Begun, Hello, Lease, Poll, Welcome
+
+if TYPE_CHECKING:
+    from taskyard.bot.caches import CacheStore
+    from taskyard.bot.health_check import HealthCheck
 
 #: While short tasks run, a request for work waits this long before it is parked: most often reports come first.
 LINGER_SECONDS: Final = 0.003
@@ -73,6 +77,8 @@ class PollLoop:
         say_hello: Callable[[ServerClient], Awaitable[object]],
     ) -> None:
         self.wants_work = True  # False: ask for no more work
+        self.check: HealthCheck | None = None  # asked before each request for work
+        self.caches: CacheStore | None = None  # reported when they have changed
         self.wait_ms = WAIT_MAX_MS
         self.pause_s_max = PAUSE_SECONDS_MAX
         self._loop = asyncio.get_running_loop()
@@ -131,20 +137,22 @@ class PollLoop:
             if self._parked or now - self._first_sent_at > SLOW_SECONDS:
                 self._report_on_second(now)
             elif len(self._attempts.finished) - self._reporting[0] >= self._prefetch.report_batch:
-                self._send(1, build_payload(self._attempts, now), self._capacity(self._attempts.unfinished), 0, now)
+                self._send(
+                    1, build_payload(self._attempts, now), self._capacity(self._attempts.unfinished, now), 0, now
+                )
 
     def _poll_or_report(self, now: float) -> None:
         in_hand = self._attempts.unfinished
         if self._must_report(now) or (self._attempts.finished and self._is_time_to_report(in_hand, now)):
             payload = build_payload(self._attempts, now)
             if payload:
-                self._send(0, payload, self._capacity(in_hand), 0, now)
+                self._send(0, payload, self._capacity(in_hand, now), 0, now)
                 return
         if not self._wanted[1]:  # otherwise the other request may be given all the work there is
             self._request_or_listen(in_hand, now)
 
     def _request_or_listen(self, in_hand: int, now: float) -> None:
-        if self.wants_work and in_hand < self._config.slots:
+        if in_hand < self._config.slots and self._may_ask(now):
             if in_hand == 0 or not self._prefetch.is_short or now >= self._linger_until:
                 self._prefetch.reset()  # there was no work left, so the averages say nothing about what comes next
                 self._send(0, PollPayload(), self._config.slots - in_hand, self.wait_ms, now)
@@ -165,11 +173,16 @@ class PollLoop:
             payload = build_payload(self._attempts, now)
             if payload:
                 may_ask = self._parked_for_stops and self.wants_work
-                self._send(1, payload, self._capacity(self._attempts.unfinished) if may_ask else 0, 0, now)
+                self._send(1, payload, self._capacity(self._attempts.unfinished, now) if may_ask else 0, 0, now)
 
-    def _capacity(self, in_hand: int) -> int:
+    def _may_ask(self, now: float) -> bool:
+        """Whether to ask for work: the bot wants it, and the machine is fit."""
+        return self.wants_work and (self.check is None or self.check.passes(now))
+
+    def _capacity(self, in_hand: int, now: float) -> int:
         """How many more tasks to ask for, beyond those in hand and those asked for already."""
-        return max(0, self._prefetch.target - in_hand - sum(self._wanted)) if self.wants_work else 0
+        count = self._prefetch.target - in_hand - sum(self._wanted)
+        return count if count > 0 and self._may_ask(now) else 0
 
     def _must_report(self, now: float) -> bool:
         return (
@@ -203,6 +216,7 @@ class PollLoop:
             tuple(payload.outputs),
             wait_ms,
             tuple(payload.begun),
+            None if self.caches is None else self.caches.report(),
         )
         if which == 0:
             self._parked, self._first_sent_at = wait_ms > 0, now
@@ -261,6 +275,7 @@ class HelloSender:
         self._on_welcome = on_welcome  # called with the server's answer
         self.draining = False
         self.maintenance: str | None = None  # why it takes no work for now
+        self.quarantined: str | None = None  # why it is unfit
         self.begun: list[Begun] | None = []  # what earlier instances had begun, until the server knows it
         self._config = config
         self._version = _version()
@@ -276,6 +291,7 @@ class HelloSender:
             slots=self._config.slots,
             draining=self.draining,
             maintenance=self.maintenance,
+            quarantined=self.quarantined,
             version=self._version,
             begun=None if self.begun is None else tuple(self.begun),
         )

@@ -100,7 +100,7 @@ def _complete_report(attempt: LeasedAttempt, report: Report, spool: Spool, now: 
     """Add to a report how long the upload of output took, until now, and whether output was cut."""
     stats = report.stats
     if stats is not None and attempt.ended is not None:
-        stats = replace(stats, uploaded_ms=round((now - attempt.ended) * 1000))
+        stats = replace(stats, uploaded_ms=(stats.uploaded_ms or 0) + round((now - attempt.ended) * 1000))
     return replace(report, stats=stats, truncated=spool.truncated)
 
 
@@ -123,12 +123,14 @@ def _output_end(payload: PollPayload, attempt: LeasedAttempt) -> int:
 
 
 def _make_renewal(attempt: LeasedAttempt) -> Renewal:
-    space = attempt.workdir
-    return (
-        _renewal_message(attempt)
-        if space is None
-        else _renewal_message(attempt, space.new_progress(), space.new_checkpoint())
-    )
+    space, secrets = attempt.workdir, attempt.secrets
+    if space is None:
+        return _renewal_message(attempt)
+    progress, checkpoint = space.new_progress(), space.new_checkpoint()
+    if secrets is not None:
+        progress = None if progress is None else secrets.masker.mask(progress.encode()).decode(errors="replace")
+        checkpoint = secrets.clean_checkpoint(checkpoint)
+    return _renewal_message(attempt, progress, checkpoint)
 
 
 def _renewal_message(attempt: LeasedAttempt, progress: str | None = None, checkpoint: bytes | None = None) -> Renewal:

@@ -11,7 +11,10 @@ import sys
 from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
+
+from taskyard.bot.memory_limit import MemoryLimit
 
 #: The exit codes of a shell for a command that does not exist, and for one that cannot be run.
 NOT_FOUND, NOT_RUNNABLE = 127, 126
@@ -59,7 +62,9 @@ class Spawner:
         os.dup2(nothing, 0)
         os.close(nothing)
 
-    def spawn(self, argv: list[str], env: Mapping[str, str], cwd: str, output: int) -> int:
+    def spawn(
+        self, argv: list[str], env: Mapping[str, str], cwd: str, output: int, limit: MemoryLimit | None = None
+    ) -> int:
         """Start a program that prints to `output`; return its pid, which is also its session and its group."""
         if not argv:
             raise SpawnError(NOT_RUNNABLE, "there is no command")
@@ -68,7 +73,10 @@ class Spawner:
         if cwd:
             _chdir(cwd)
         try:
-            return _posix_spawn(_find_program(argv[0], env), argv, env, output)
+            program = _find_program(argv[0], env)
+            if limit is not None:
+                return _popen(program, argv, env, output, limit)  # posix_spawn sets no limits
+            return _posix_spawn(program, argv, env, output)
         except FileNotFoundError as error:
             missing = "its interpreter does not exist" if os.path.exists(argv[0]) else "there is no such program"
             raise SpawnError(NOT_FOUND, f"cannot start {argv[0]!r}: {missing}") from error
@@ -160,7 +168,7 @@ def _posix_spawn(program: str, argv: list[str], env: Mapping[str, str], output: 
         return _popen(program, argv, env, output)
 
 
-def _popen(program: str, argv: list[str], env: Mapping[str, str], output: int) -> int:
+def _popen(program: str, argv: list[str], env: Mapping[str, str], output: int, limit: MemoryLimit | None = None) -> int:
     """Start a program with fork and exec, which is slower."""
     started = subprocess.Popen(  # noqa: S603 - running what the agent sends is the purpose
         argv,
@@ -170,16 +178,19 @@ def _popen(program: str, argv: list[str], env: Mapping[str, str], output: int) -
         stderr=output,
         start_new_session=True,
         close_fds=False,
-        preexec_fn=_reset_signals,  # noqa: PLW1509 - there is no other thread
+        preexec_fn=partial(_prepare, limit),  # noqa: PLW1509 - there is no other thread
     )
     # `reap` reaps it, with its usage; a Popen that believes it still runs would reap it first.
     started.returncode = 0
     return started.pid
 
 
-def _reset_signals() -> None:
+def _prepare(limit: MemoryLimit | None) -> None:
+    """Prepare the new process, before it becomes the program."""
     for one in _DEFAULT_SIGNALS:
         signal.signal(one, signal.SIG_DFL)
+    if limit is not None:
+        limit.enter()
 
 
 def _find_program(name: str, env: Mapping[str, str]) -> str:

@@ -70,14 +70,14 @@ class Orphans:
         self._suspects: dict[int, set[str]] = {}
         self._listing = _listing() if adopt_orphans() else None
 
-    def adopted(self, leaders: Container[int]) -> list[int]:
-        """Return the children that are not leaders: they are orphans of some run."""
+    def adopted(self, leaders: Container[int], watchdog: int = 0) -> list[int]:
+        """Return the children that are neither leaders nor the watchdog: they are orphans of some run."""
         if self._listing is None:
             return []
         listed = os.pread(self._listing, _LISTING_MAX, 0)
         # A listing that fills the buffer may end in the middle of a number.
         whole = listed if len(listed) < _LISTING_MAX else listed.rpartition(b" ")[0]
-        return [pid for text in whole.split() if (pid := int(text)) not in leaders]
+        return [pid for text in whole.split() if (pid := int(text)) not in leaders and pid != watchdog]
 
     def kill(self, adopted: list[int], sessions: Mapping[int, str], live: Collection[str]) -> set[str]:
         """Kill those whose owners do not live; return the owners that may still have processes.

@@ -37,14 +37,16 @@ from taskyard.bot.ipc import (
     StartWorker,
     StopRun,
     ToRunner,
+    WatchdogDied,
     WorkerEnded,
     WorkerStarted,
 )
+from taskyard.bot.memory_limit import MemoryLimit, MemoryLimits, find_parent
 from taskyard.bot.process import NOT_RUNNABLE, ExitStatus, Spawner, SpawnError, has_ended, reap, signal_group
 from taskyard.bot.process_cleanup import BOT_MARK, UNKNOWN, Orphans, allow_inspection, mark_environment
 from taskyard.bot.pyworker.protocol import WorkerFiles
 from taskyard.bot.task_user import become
-from taskyard.bot.watchdog import PROCESSES_MAX, Deadlines, TooManyProcesses, owner_number
+from taskyard.bot.watchdog import PROCESSES_MAX, RETRY_SECONDS, TooManyProcesses, Watchdog, owner_number
 
 #: How long to wait, after the end of a run, for the rest of its output and its last processes. Only a process that
 #: cannot be killed, or one that was passed the pipe by an outsider, takes that long.
@@ -116,6 +118,16 @@ class EndTimer:
         return inf if self._term_sent or self._killed else min(self._deadline, self._timeout_at)
 
     @property
+    def silent_at(self) -> float:
+        """When it is asked to end if it prints nothing until then."""
+        return inf if self._term_sent or self._killed else self._output_at + self._silence_s
+
+    @property
+    def silence_s(self) -> float:
+        """How long it may print nothing."""
+        return self._silence_s
+
+    @property
     def term_reason(self) -> str:
         """Which of the two comes first."""
         return "deadline" if self._deadline <= self._timeout_at else "timed_out"
@@ -165,7 +177,7 @@ class EndTimer:
 class ProcessRecord:
     """A process that leads a session: a run or a worker."""
 
-    __slots__ = ("began", "exit", "finish_by", "name", "number", "output", "pid", "timer", "watchdog_record")
+    __slots__ = ("began", "exit", "finish_by", "limit", "name", "number", "output", "pid", "timer", "watchdog_record")
 
     def __init__(self, number: int, name: str, timer: EndTimer, began: float) -> None:
         self.number = number
@@ -177,6 +189,7 @@ class ProcessRecord:
         self.output: int | None = None  # the pipe with its output
         self.exit: ExitStatus | None = None
         self.finish_by = inf  # when its end is reported at the latest
+        self.limit: MemoryLimit | None = None
 
     def set_exit(self, status: ExitStatus, now: float) -> None:
         """Its leader has ended; processes that it started may be left."""
@@ -297,11 +310,11 @@ class ChildSignal:
 class Runner:
     """All runs and workers of one agent."""
 
-    def __init__(
-        self, end: socket.socket, marker: str, deadlines: Deadlines, worker_options: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, end: socket.socket, marker: str, watchdog: Watchdog, worker_options: Sequence[str] = ()) -> None:
         self._marker = marker
-        self._deadlines = deadlines
+        self._watchdog = watchdog
+        self._deadlines = watchdog.deadlines
+        self._watch_again_at = inf  # when to start another watchdog, if there is none
         self._worker_options = worker_options
         self._channel = AgentChannel(end)
         self._spawner = Spawner()
@@ -312,12 +325,14 @@ class Runner:
         self._leaders: dict[int, ProcessRecord] = {}  # those that live, by pid
         self._ending: list[ProcessRecord] = []
         self._queue = StartQueue()
+        self._memory_limits: MemoryLimits | None = None  # made when first needed
         self._output_paused = False
         self._blocked = False  # something waits until the agent can take it
         self._child_signal = ChildSignal()
         self._new_runs: list[RunProcess] = []  # runs whose output is not read yet
         self._read_new_at = inf
         self._due = inf  # no timer has to be checked before
+        self._expect_watchdog()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._channel, selectors.EVENT_READ, self._on_agent_data)
         self._selector.register(self._child_signal, selectors.EVENT_READ, self._on_child_exit)
@@ -413,9 +428,11 @@ class Runner:
         try:
             self._add_to_watchdog(run, owner_number(run.number, is_worker=False))
             environment = frame.env | mark_environment(self._marker, run.name)
-            run.pid = self._spawner.spawn(frame.argv, environment, frame.cwd, sink)
+            run.limit = self._memory_limit(run, frame.memory_mb)
+            run.pid = self._spawner.spawn(frame.argv, environment, frame.cwd, sink, run.limit)
         except SpawnError as error:
             self._remove_from_watchdog(run)
+            self._remove_limit(run)
             os.close(source)
             self._channel.send(RunEnded(frame.run, error.exit_code, "not_started", error.note))
             return
@@ -423,12 +440,25 @@ class Runner:
             os.close(sink)
         os.set_blocking(source, False)
         run.output = source
+        if run.timer.silence_s != inf:
+            self._deadlines.set_output(run.watchdog_record, source, run.timer.silence_s)
         self._runs[run.number] = run
         self._track(run)
         if not self._new_runs:
             self._read_new_at = run.began + READ_DELAY_SECONDS
         self._new_runs.append(run)
         self._channel.send(RunStarted(run.number, run.pid), urgent=False)
+
+    def _memory_limit(self, record: ProcessRecord, size_mb: int) -> MemoryLimit | None:
+        if not size_mb:
+            return None
+        if self._memory_limits is None:
+            self._memory_limits = MemoryLimits(find_parent())
+        return self._memory_limits.create(record.name, size_mb)
+
+    def _remove_limit(self, record: ProcessRecord) -> None:
+        if record.limit is not None:
+            record.limit.close()
 
     def _add_to_watchdog(self, record: ProcessRecord, owner: int) -> None:
         """Take a watchdog record for something that is about to start."""
@@ -448,6 +478,17 @@ class Runner:
         self._deadlines.set_times(
             record.watchdog_record, record.timer.until, record.timer.term_at, record.timer.kill_at
         )
+        if record.timer.silence_s != inf:
+            self._deadlines.set_silent_at(record.watchdog_record, record.timer.silent_at)
+
+    def _replace_watchdog(self) -> None:
+        self._watchdog.start()
+        self._expect_watchdog()
+
+    def _expect_watchdog(self) -> None:
+        """If there is no watchdog, start one soon."""
+        self._watch_again_at = inf if self._watchdog.pid else self._watchdog.started_at + RETRY_SECONDS
+        self._due = min(self._due, self._watch_again_at)
 
     def _track(self, record: ProcessRecord) -> None:
         self._leaders[record.pid] = record
@@ -484,7 +525,7 @@ class Runner:
     def _start_worker(self, frame: StartWorker) -> None:
         try:
             worker = WorkerProcess(frame.worker, WorkerFiles(), time.monotonic())
-            agent_end = self._spawn_worker(worker)
+            agent_end = self._spawn_worker(worker, frame.memory_mb)
         except (SpawnError, OSError):
             self._channel.send(WorkerEnded(frame.worker, None, "not_started"))
             return
@@ -492,7 +533,7 @@ class Runner:
         self._track(worker)
         self._channel.send(WorkerStarted(worker.number, worker.pid), agent_end)
 
-    def _spawn_worker(self, worker: WorkerProcess) -> socket.socket:
+    def _spawn_worker(self, worker: WorkerProcess, memory_mb: int) -> socket.socket:
         """Start a worker; return the agent's end of the socket to it."""
         files = worker.files
         with ExitStack() as undo:
@@ -507,7 +548,9 @@ class Runner:
                 ends = ["--fd", str(worker_end.fileno()), "--outbox", str(files.outbox)]
                 argv = [sys.executable, "-m", "taskyard.bot.pyworker.worker", *ends, *self._worker_options]
                 environment = os.environ | mark_environment(self._marker, worker.name)
-                worker.pid = self._spawner.spawn(argv, environment, "", files.output)
+                worker.limit = self._memory_limit(worker, memory_mb)
+                undo.callback(self._remove_limit, worker)
+                worker.pid = self._spawner.spawn(argv, environment, "", files.output, worker.limit)
             # No other process may inherit it: it could read or corrupt what this worker writes.
             os.set_inheritable(files.outbox, False)
             undo.pop_all()
@@ -521,14 +564,19 @@ class Runner:
     # Timers and the end of the agent.
 
     def _check_timers(self, now: float) -> None:
+        if now >= self._watch_again_at:
+            self._replace_watchdog()
         for record in self._leaders.values():
             # A process that has ended by itself, and is not reaped yet, was not ended by its timer.
             if now >= record.timer.due() and not has_ended(record.pid):
+                # After this process was stopped, what was printed meanwhile is still in the pipe.
+                if isinstance(record, RunProcess) and record.is_read and now >= record.timer.silent_at:
+                    self._read_output(record)
                 self._signal(record, record.timer.check(now))
         for waiting in self._queue.expired(now):
             self._channel.send(RunEnded(waiting.start.run, None, "lease_over"))
         self._due = min((record.timer.due() for record in self._leaders.values()), default=inf)
-        self._due = min(self._due, self._queue.due())
+        self._due = min(self._due, self._queue.due(), self._watch_again_at)
         if self._due <= now:
             # Only processes that have ended are still due; their end is about to be seen.
             self._due = now + CLEANUP_CHECK_SECONDS
@@ -574,6 +622,7 @@ class Runner:
     def _start_reading(self, run: RunProcess) -> None:
         if self._output_paused:
             run.timer.pause_silence()
+            self._update_watchdog(run)
         elif run.output is not None and not run.is_read:
             self._selector.register(run.output, selectors.EVENT_READ, run)
             run.is_read = True
@@ -583,6 +632,7 @@ class Runner:
         self._output_paused = True
         for run in self._runs.values():
             run.timer.pause_silence()
+            self._update_watchdog(run)
             self._unregister(run)
 
     def _resume_output(self) -> None:
@@ -590,6 +640,7 @@ class Runner:
         now = time.monotonic()
         for run in self._runs.values():
             run.timer.saw_output(now)
+            self._update_watchdog(run)
             self._due = min(self._due, run.timer.due())
             self._start_reading(run)
 
@@ -605,6 +656,8 @@ class Runner:
             self._close_output(run)
             return False
         run.timer.saw_output(time.monotonic())
+        if run.timer.silence_s != inf:
+            self._deadlines.set_silent_at(run.watchdog_record, run.timer.silent_at)
         self._channel.send(RunOutput(run.number, body), urgent=not self._queue)
         return True
 
@@ -612,6 +665,8 @@ class Runner:
         if run.output is None:
             return
         self._unregister(run)
+        if run.timer.silence_s != inf and run.watchdog_record:
+            self._deadlines.set_output(run.watchdog_record, -1, run.timer.silence_s)
         os.close(run.output)
         run.output = None
 
@@ -626,6 +681,10 @@ class Runner:
         self._child_signal.drain()
         now = time.monotonic()
         for pid, status in reap(self._leaders):
+            if pid == self._watchdog.pid:
+                self._channel.send(WatchdogDied(pid))
+                self._watchdog.pid = 0
+                self._expect_watchdog()
             record = self._leaders.pop(pid, None)
             if record is not None:
                 watchdog_reason = self._deadlines.clear_leader(record.watchdog_record)
@@ -638,7 +697,7 @@ class Runner:
 
     def _finish_ended(self) -> None:
         """Report the ends of processes of which nothing is left, and kill orphans."""
-        adopted = self._orphans.adopted(self._leaders)
+        adopted = self._orphans.adopted(self._leaders, self._watchdog.pid)
         left = self._kill_orphans(adopted) if adopted else _NO_OWNERS
         now = time.monotonic()
         self._ending = [record for record in self._ending if not self._try_finish(record, left, now)]
@@ -659,11 +718,10 @@ class Runner:
         assert record.exit is not None, "only an ended process is finished"
         self._remove_from_watchdog(record)
         if isinstance(record, RunProcess):
-            self._report_run_end(
-                record, record.exit, "some of its processes cannot be killed" if record.name in left else ""
-            )
+            self._report_run_end(record, record.exit, _end_note(record, left))
         elif isinstance(record, WorkerProcess):
             self._report_worker_end(record, record.exit)
+        self._remove_limit(record)
         return True
 
     def _read_rest(self, run: RunProcess) -> None:
@@ -699,6 +757,12 @@ class Runner:
         self._channel.send(WorkerEnded(worker.number, status.code, worker.timer.reason, run, unsent))
 
 
+def _end_note(record: ProcessRecord, left: AbstractSet[str]) -> str:
+    if record.limit is not None and record.limit.was_hit():
+        return f"the kernel ended it because it used more than its {record.limit.size_mb} MiB of memory"
+    return "some of its processes cannot be killed" if record.name in left else ""
+
+
 def main() -> None:
     """Run the runner for the agent at the other end of an inherited socket."""
     options = argparse.ArgumentParser(prog="python -m taskyard.bot.runner", description=__doc__)
@@ -718,8 +782,8 @@ def main() -> None:
     limit = [] if given.worker_memory_max is None else ["--memory-max", str(given.worker_memory_max)]
     os.set_inheritable(given.fd, False)
     marker = os.environ.get(BOT_MARK) or str(os.getpid())
-    with watchdog.start(marker, given.fd) as deadlines:
-        Runner(socket.socket(fileno=given.fd), marker, deadlines, limit).serve()
+    with watchdog.start(marker) as its_watchdog:
+        Runner(socket.socket(fileno=given.fd), marker, its_watchdog, limit).serve()
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class RunnerClient:
                 start_new_session=True,
             )
         self._on_frame = on_frame
-        self._channel = AsyncChannel(asyncio.get_running_loop(), ours, self._on_body, on_lost)
+        self._channel = AsyncChannel(asyncio.get_running_loop(), ours, self._on_body, on_lost, takes_sockets=True)
 
     @property
     def pid(self) -> int:

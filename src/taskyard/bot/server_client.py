@@ -36,6 +36,8 @@ SEND_SECONDS_MAX: Final = 60.0
 #: How often the server may answer with an error. A server that cannot be reached is asked for as long as the lease
 #: lasts.
 TRIES_MAX: Final = 8
+#: How many faults of a refused request are in the message with which a bot ends.
+_FAULTS_TOLD_MAX: Final = 5
 
 
 class ServerUnavailable(Exception):
@@ -124,16 +126,24 @@ class _Enrolled(msgspec.Struct):
     token: str
 
 
-class _Problem(msgspec.Struct):
+class _Fault(msgspec.Struct):
+    """One thing that is wrong with a request, and where."""
+
+    path: str = ""
+    message: str = ""
+
+
+class Problem(msgspec.Struct):
     """The fields of a problem document that are read."""
 
     code: str = ""
     detail: str = ""
     title: str = ""
+    faults: list[_Fault] = []
 
 
 def _error_for(answer: HttpResponse) -> Exception:
-    problem = _problem(answer.body)
+    problem = read_problem(answer.body)
     why = f"{answer.status} {problem.detail or problem.title or problem.code}".rstrip()
     if answer.status in (408, 425, 429) or answer.status >= 500:
         return ServerUnavailable(why, retry_after_s(answer.headers.get("retry-after"), RETRY_AFTER_SECONDS_MAX))
@@ -143,14 +153,16 @@ def _error_for(answer: HttpResponse) -> Exception:
         return BotRejected(f"the server rejects this bot's token: {why}", exit_code=4)
     if problem.code == "session_replaced":
         return BotRejected(f"another bot has started under the same name; this one ends: {why}", replaced=True)
-    return BotRejected(f"the server rejects this bot: {why}")
+    faults = "".join(f"; {one.path} {one.message}" for one in problem.faults[:_FAULTS_TOLD_MAX])
+    return BotRejected(f"the server rejects this bot: {why}{faults}")
 
 
-def _problem(body: bytes) -> _Problem:
+def read_problem(body: bytes) -> Problem:
+    """Read a problem document; one without fields from anything else."""
     try:
-        return msgspec.json.decode(body, type=_Problem)
+        return msgspec.json.decode(body, type=Problem)
     except msgspec.MsgspecError:
-        return _Problem()
+        return Problem()
 
 
 def _decode(answer: HttpResponse, decoder: msgspec.json.Decoder[_T]) -> _T:
@@ -235,6 +247,10 @@ class TroubleReporter:
 
 class InputsUnavailable(Exception):
     """The inputs of a task cannot be fetched."""
+
+
+class MachineFault(Exception):
+    """The machine of this bot cannot do what a task needs; another one may."""
 
 
 async def fetch_inputs(url: str, task: str, token: str, tls: ssl.SSLContext | None = None) -> bytes:

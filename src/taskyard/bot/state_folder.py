@@ -1,7 +1,7 @@
 """The state folder of one bot: a lock, an id, and the working folders of running attempts.
 
-Only the id, the begun files and the token of an enrolled bot outlive the bot process; the next instance clears the
-rest.
+Only the id, the begun files, the caches and the token of an enrolled bot outlive the bot process; the next instance
+clears the rest.
 """
 
 import fcntl
@@ -16,6 +16,7 @@ from typing import Final
 
 import psutil  # type: ignore[import-untyped]
 
+from taskyard.bot.secret_files import SecretFiles
 from taskyard.bot.task_user import TaskUser
 from taskyard.bot.workdir import remove_tree
 from taskyard.private_files import make_file, make_folder
@@ -24,6 +25,8 @@ from taskyard.private_files import make_file, make_folder
 NAME_DIGITS: Final = 10
 #: The working folders of tasks that run as another user than the bot. Only root can create something there.
 WORK_FOLDERS: Final = Path("/var/lib/taskyard/work")
+#: The caches of such bots. Tasks can reach a folder below it only if they know its name, which they do not.
+CACHE_FOLDERS: Final = Path("/var/lib/taskyard/caches")
 #: The beginning of the lock file, so that it is not mistaken for something else.
 _LOCK_TEXT: Final = "the process of the bot whose folder this is: "
 
@@ -38,8 +41,11 @@ class StateFolder:
     def __init__(self, folder: Path, user: TaskUser | None = None) -> None:
         make_folder(folder)
         make_file(folder / "lock")
-        self._user = user
-        self.work = folder.resolve() / "work" if user is None else _work_folder(folder.resolve())
+        self.user = user
+        self.work = folder.resolve() / "work" if user is None else _own_folder(WORK_FOLDERS, folder.resolve())
+        self.caches = folder.resolve() / "caches" if user is None else _own_folder(CACHE_FOLDERS, folder.resolve())
+        self.cache_index = folder.resolve() / "caches.json"  # what each folder of caches is
+        self.secret_files = SecretFiles(self.work)
         self.begun = folder.resolve() / "begun"  # which attempts each instance has begun
         self._lock = (folder / "lock").open("a+", encoding="utf-8")
         try:
@@ -57,6 +63,7 @@ class StateFolder:
         self._id_file = folder.resolve() / "mark"
         if user is not None:
             _make_work_folder(self.work, user)
+        _make_cache_folder(self.caches, user)
 
     def session_prefix(self, marker: str) -> str:
         """Return the name of this folder, on this machine since it was started, for names of sessions.
@@ -82,13 +89,15 @@ class StateFolder:
 
     def clear_work(self) -> None:
         """Remove what the last instance left, and start with an empty working folder."""
+        self.secret_files.clear()
         remove_tree(str(self.work))
         self.work.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def close(self) -> None:
         """Release the folder."""
+        self.secret_files.clear()
         remove_tree(str(self.work))
-        if self._user is not None:
+        if self.user is not None:
             # The user of the tasks has removed its content, and cannot remove the folder itself.
             with self.as_bot_user(), suppress(OSError):
                 self.work.rmdir()
@@ -96,24 +105,38 @@ class StateFolder:
 
     def as_bot_user(self) -> AbstractContextManager[None]:
         """Access files as the bot's own user for a moment: this folder is not for the user of the tasks."""
-        return nullcontext() if self._user is None else self._user.as_bot_user()
+        return nullcontext() if self.user is None else self.user.as_bot_user()
 
 
-def _work_folder(folder: Path) -> Path:
-    """Return the working folder of a bot whose tasks run as another user, which has no access to the bot's folder."""
-    return WORK_FOLDERS / hashlib.sha256(os.fsencode(folder)).hexdigest()[:NAME_DIGITS]
+def _own_folder(shared: Path, folder: Path) -> Path:
+    """Return a folder of a bot whose tasks run as another user, which has no access to the bot's own folder."""
+    return shared / hashlib.sha256(os.fsencode(folder)).hexdigest()[:NAME_DIGITS]
 
 
 def _make_work_folder(work: Path, user: TaskUser) -> None:
     """Create a working folder that belongs to the user."""
-    for one in (WORK_FOLDERS.parent, WORK_FOLDERS):
-        if not one.is_dir():
-            one.mkdir(parents=True, exist_ok=True)
-            one.chmod(0o755)  # whatever the umask: the user must be able to pass through
+    _make_passable(WORK_FOLDERS.parent, WORK_FOLDERS)
     if work.exists() and work.lstat().st_uid != user.uid:
         shutil.rmtree(work)  # it belonged to another user
     work.mkdir(mode=0o700, exist_ok=True)
     os.chown(work, user.uid, user.gid, follow_symlinks=False)
+
+
+def _make_cache_folder(caches: Path, user: TaskUser | None) -> None:
+    """Create the folder of caches: for the bot alone, or such that another user can pass through but not list it."""
+    if user is None:
+        make_folder(caches)
+        return
+    _make_passable(CACHE_FOLDERS.parent, CACHE_FOLDERS)
+    caches.mkdir(mode=0o700, exist_ok=True)
+    caches.chmod(0o711)
+
+
+def _make_passable(*folders: Path) -> None:
+    for one in folders:
+        if not one.is_dir():
+            one.mkdir(parents=True, exist_ok=True)
+            one.chmod(0o755)  # whatever the umask: the user must be able to pass through
 
 
 def _boot_id() -> str:

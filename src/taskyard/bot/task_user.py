@@ -48,6 +48,10 @@ class TaskUser:
         # Modules that are loaded late may be where this user cannot read.
         import concurrent.futures.thread  # noqa: F401, PLC0415
         import encodings.idna  # noqa: F401, PLC0415
+        import http.client  # noqa: F401, PLC0415
+        import ssl  # noqa: F401, PLC0415
+
+        from taskyard.bot import files  # noqa: F401, PLC0415
 
         os.setgroups(self.groups)
         _set_files(self.uid, self.gid)

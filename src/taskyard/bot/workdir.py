@@ -5,6 +5,8 @@ paths in its environment. What it writes is bounded here, and not trusted.
 
 Folders are reused. Removing a folder and making another takes a file system over a millisecond, several times as long
 as a short program; checking that one is unchanged takes a hundredth of that. A folder that changed is not reused.
+Whether one is unchanged shows in its times, if these are older than a tick of the clock when the attempt begins. So the
+folder that was given back first is taken first, and another is made while even that one is too new.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ import os
 import shutil
 import stat
 import time
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -28,13 +31,17 @@ PROGRESS_FILE_MAX: Final = 65_536
 _REMOVED_INLINE_MAX: Final = 8
 #: How many existing folders are skipped to find a free name.
 _SKIPPED_MAX: Final = 1_000
-#: Longer than one tick of any file system's clock.
-_TICK_NS: Final = 100_000_000
+#: Longer than one tick of the clock of any local file system: Linux moves it on at least a hundred times a second.
+_TICK_NS: Final = 20_000_000
+#: How many folders may be ready before one is taken that is too new to tell whether it changes.
+_READY_MAX: Final = 256
 #: The file of inputs, and its content if there are none.
 _INPUTS: Final = "inputs"
 _NO_INPUTS: Final = b"{}"
 #: Inputs are read-only, so that a task does not change them by accident.
 _READ_ONLY: Final = 0o444
+#: The beginning of the names of folders that are moved in order to be deleted; no task knows the rest.
+_FLAT: Final = f"{os.urandom(8).hex()}-"
 #: Flags to create files, open folders and read files. No link is followed: it could lead to files that only the bot may
 #: read.
 _CREATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -56,24 +63,26 @@ class BadTaskFile(Exception):
 
 
 class WorkdirPool:
-    """Folders that are ready to use; more are made when needed."""
+    """Folders that are ready to use; more are made when needed.
 
-    def __init__(self, work: Path) -> None:
-        self._work = str(work)
-        self._ready: list[Workdir] = []
+    Functions are called in a folder of their workers, or in one that the task names, so theirs have only the files.
+    """
+
+    def __init__(self, work: Path, *, only_files: bool = False) -> None:
+        self._prefix = f"{work}/call-" if only_files else f"{work}/"
+        self._only_files = only_files
+        self._ready: deque[Workdir] = deque()  # the one given back first comes first
         self._made = 0
 
     def take(self) -> "Workdir":
         """Return a folder that is as if new."""
-        if self._ready:
-            workdir = self._ready.pop()
-            workdir.check_clock()
-            return workdir
+        if self._ready and (self._ready[0].check_clock() or len(self._ready) >= _READY_MAX):
+            return self._ready.popleft()
         for _ in range(_SKIPPED_MAX):
             self._made += 1
             with suppress(FileExistsError):  # a task put something there, or the last instance could not remove it
-                return Workdir(self._work, self._made)
-        raise FileExistsError(f"{self._work}: no free folder up to number {self._made}")
+                return Workdir(f"{self._prefix}{self._made}", self._only_files)
+        raise FileExistsError(f"{self._prefix}{self._made}: no free folder up to this number")
 
     def give_back(self, workdir: "Workdir", untouched: bool = False) -> None:
         """Take a folder back; the caller sets `untouched` if nothing can have been written."""
@@ -100,14 +109,16 @@ NO_FILES: Final = TaskFiles()
 class Workdir:
     """The working folder of one attempt, and its exchange files."""
 
-    def __init__(self, work: str, number: int) -> None:
-        self._path = f"{work}/{number}"
-        self.folder = f"{self._path}/folder"
-        self._files = f"{self._path}/files"
+    def __init__(self, path: str, only_files: bool = False) -> None:
+        self._path = path
+        self.folder = f"{path}/folder"
+        self._files = f"{path}/files"
+        self._folders = (self._files,) if only_files else (self.folder, self._files)
         self._reported: dict[str, tuple[int, int]] = {}  # modification time and size of what was read last
-        for path in (self._path, self.folder, self._files):
-            os.mkdir(path, 0o700)
+        for folder in (path, *self._folders):
+            os.mkdir(folder, 0o700)
         _write(self.file(_INPUTS), _NO_INPUTS, _READ_ONLY)
+        self._watched = (*self._folders, self.file(_INPUTS))
         self._clean_identity = self._identity()
         self._clean_times = self._change_times()
         self._is_clock_past = False
@@ -130,17 +141,23 @@ class Workdir:
         if script is not None:
             _write(self.file("script"), script.encode())
 
-    def check_clock(self) -> None:
-        """Note whether the last change is more than a clock tick ago: two changes within one tick look like one."""
+    def check_clock(self) -> bool:
+        """Return whether the last change is more than a clock tick ago: two changes within one tick look like one."""
         if not self._is_clock_past:
             self._is_clock_past = time.time_ns() - max(self._clean_times) > _TICK_NS
+        return self._is_clock_past
 
     def is_unchanged(self) -> bool:
         """Whether certainly nothing was changed since it was clean; False if that is not certain."""
         try:
-            return self._is_clock_past and self._change_times() == self._clean_times
+            if not self._is_clock_past:
+                return False
+            for path, before in zip(self._watched, self._clean_times, strict=True):  # benchmarks.endtoend, no-ops
+                if os.lstat(path).st_ctime_ns != before:
+                    return False
         except OSError:
             return False
+        return True
 
     def env(self) -> dict[str, str]:
         """Return the variables with the paths of the files."""
@@ -182,7 +199,7 @@ class Workdir:
     def reset(self) -> bool:
         """Clean the folder for reuse, if that is little work; False if it is not."""
         try:
-            if self._identity() != self._clean_identity or os.listdir(self.folder):
+            if self._identity() != self._clean_identity or any(map(os.listdir, self._folders[:-1])):
                 return False
             is_kept = self._is_clock_past and self._change_times()[-1] == self._clean_times[-1]
             for name in os.listdir(self._files)[:_REMOVED_INLINE_MAX]:
@@ -205,13 +222,12 @@ class Workdir:
 
     def _identity(self) -> list[tuple[object, ...]]:
         """Return what tells a replaced folder, or one with other rights, from ours."""
-        found = [(os.lstat(path), _xattrs(path)) for path in (self.folder, self._files)]
+        found = [(os.lstat(path), _xattrs(path)) for path in self._folders]
         return [(one.st_ino, one.st_mode, one.st_uid, *extras) for one, extras in found]
 
-    def _change_times(self) -> tuple[int, int, int]:
+    def _change_times(self) -> list[int]:
         """Return the ctime of each folder and of the inputs, which no program can set."""
-        inputs = os.lstat(self.file(_INPUTS)).st_ctime_ns
-        return os.lstat(self.folder).st_ctime_ns, os.lstat(self._files).st_ctime_ns, inputs
+        return [os.lstat(path).st_ctime_ns for path in self._watched]
 
     def _read_result(self) -> msgspec.Raw:
         body = self._read_file("result", RESULT_MAX)
@@ -251,21 +267,42 @@ class Workdir:
 
 
 def remove_tree(path: str) -> None:
-    """Delete a folder with its content, including folders without access rights."""
-    shutil.rmtree(path, ignore_errors=True)
-    if not os.path.isdir(path):
-        return
-    owner = os.lstat(path).st_uid
-    for folder, inner, _ in os.walk(path):
-        for one in [folder, *(f"{folder}/{name}" for name in inner)]:
-            _make_accessible(one, owner)
-    shutil.rmtree(path, ignore_errors=True)
+    """Delete a folder with its content, including folders without access rights, however deep they are nested."""
+    with suppress(RecursionError):
+        shutil.rmtree(path, ignore_errors=True)
+    if os.path.isdir(path) and not os.path.islink(path):
+        with suppress(OSError):
+            _remove_flat(path)
 
 
-def _make_accessible(folder: str, owner: int) -> None:
+def _remove_flat(top: str) -> None:
+    """Delete a folder, moving each inner folder to its top first: paths stay short, and nothing recurses."""
+    _make_accessible(top)
+    moved = 0
+    while folders := _remove_files(top):
+        for folder in folders:
+            _make_accessible(folder)
+            for inner in _remove_files(folder):
+                moved += 1
+                _make_accessible(inner)  # a read-only folder cannot be moved
+                os.rename(inner, f"{top}/{_FLAT}{moved}")
+            os.rmdir(folder)
+    os.rmdir(top)
+
+
+def _remove_files(folder: str) -> list[str]:
+    """Delete what is no folder in a folder; return the folders in it."""
+    with os.scandir(folder) as found:
+        entries = list(found)
+    for one in entries:
+        if not one.is_dir(follow_symlinks=False):
+            os.unlink(one.path)
+    return [one.path for one in entries if one.is_dir(follow_symlinks=False)]
+
+
+def _make_accessible(folder: str) -> None:
     with suppress(OSError):
-        found = os.lstat(folder)
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == owner:
+        if stat.S_ISDIR(os.lstat(folder).st_mode):
             os.chmod(folder, 0o700)
 
 

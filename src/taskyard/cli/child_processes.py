@@ -1,4 +1,4 @@
-"""Child processes that run this program: they end when their parent ends, and get no Ctrl-C from its terminal."""
+"""Child processes that run this program; they end with their parent, and Ctrl-C at its terminal does not reach them."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from typing import Final
 
 from taskyard.private_files import make_file
 
-#: How often it is looked whether a child has ended.
+#: How often it is checked whether a child has ended.
 LOOK_SECONDS: Final = 0.05
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -23,40 +23,39 @@ def start(
     log: Path,
     *,
     read: bool,
-    told: str = "",
+    stdin: str = "",
     orphaned: signal.Signals = signal.SIGTERM,
 ) -> subprocess.Popen[bytes]:
-    """Start this program again, with other arguments; what it says goes to a log, or with `read` its stdout to here.
+    """Start this program with other arguments; its output goes to a log, or with `read` its stdout to a pipe.
 
-    It reads `told` from its stdin, where no other process can see it. When the parent is gone, it gets the signal
-    `orphaned`.
+    It gets `stdin` as standard input, which no other process can read, and the signal `orphaned` when its parent ends.
     """
     make_file(log)
-    with log.open("ab") as said:
-        child = subprocess.Popen(  # noqa: S603 - it is this program, and no shell
-            # -P: a file in this folder with the name of a module is not that module.
+    with log.open("ab") as output:
+        child = subprocess.Popen(  # noqa: S603 - this program, without a shell
+            # -P: do not import modules from the current folder.
             [sys.executable, "-P", "-m", "taskyard", *arguments],
             env=dict(env),
-            stdin=subprocess.PIPE if told else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if read else said,
-            stderr=said,
-            # A Ctrl-C is for the parent, which ends its children in their order.
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if read else output,
+            stderr=output,
+            # Ctrl-C must reach only the parent, which stops its children in order.
             start_new_session=True,
-            preexec_fn=_tie(orphaned),  # noqa: PLW1509 - the parent has one thread
+            preexec_fn=_die_with_parent(orphaned),  # noqa: PLW1509 - the parent has one thread
         )
     if child.stdin is not None:
         with suppress(BrokenPipeError), child.stdin:
-            child.stdin.write(told.encode())
+            child.stdin.write(stdin.encode())
     return child
 
 
 def without_token() -> dict[str, str]:
-    """Give this environment without a token of whoever started this program: children are told theirs."""
+    """Return the environment without TASKYARD_TOKEN: children get their own tokens."""
     return {name: value for name, value in os.environ.items() if name != "TASKYARD_TOKEN"}
 
 
 def stop(children: Sequence[subprocess.Popen[bytes]], within_s: float, hurry: Callable[[], bool]) -> bool:
-    """Ask children to end, wait for them, and kill what is left; say whether all of them ended by themselves."""
+    """Ask children to end, wait, and kill the rest; return whether all ended by themselves."""
     for child in children:
         if child.poll() is None:
             child.send_signal(signal.SIGTERM)
@@ -72,11 +71,11 @@ def stop(children: Sequence[subprocess.Popen[bytes]], within_s: float, hurry: Ca
     return not late
 
 
-def _tie(by: signal.Signals) -> Callable[[], None] | None:
-    """Make what ties a child's life to its parent's, where the system can do that."""
+def _die_with_parent(by: signal.Signals) -> Callable[[], None] | None:
+    """Make the function that has a child killed when its parent ends; None where the system cannot do that."""
     if not sys.platform.startswith("linux"):
         return None
-    import ctypes  # noqa: PLC0415 - only who has children needs it
+    import ctypes  # noqa: PLC0415 - only parents need it
 
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     return lambda: prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)

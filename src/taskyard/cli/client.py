@@ -1,4 +1,4 @@
-"""How a command speaks with a server: which one, and what is said and returned when it does not go well."""
+"""Connect a command to its server, and turn errors into messages and exit codes."""
 
 import re
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 
 
 class Server(NamedTuple):
-    """Which server, and with which token."""
+    """The options that name the server and the token."""
 
     url: str | None = None
     token: str | None = None
@@ -30,7 +30,7 @@ class Server(NamedTuple):
     ca_file: str | None = None
 
     def target(self) -> Target:
-        """Say which server is meant, with what stands in the environment and in files."""
+        """Find the server, also in the environment and in files."""
         return find(self.url, self.token, self.profile, self.ca_file)
 
 
@@ -47,14 +47,14 @@ server_options = bundle(
         "--token",
         cls=ServerOption,
         metavar="TOKEN",
-        help="Token. Other users can see it: prefer TASKYARD_TOKEN or a profile.",
+        help="Token; visible to other users, so prefer TASKYARD_TOKEN or a profile.",
     ),
     click.option(
         "--profile",
         cls=ServerOption,
         metavar="NAME",
         shell_complete=completes("profile"),
-        help="Profile to use [default: TASKYARD_PROFILE, or the one in use].",
+        help="Profile to use [default: TASKYARD_PROFILE, or the default profile].",
     ),
     click.option(
         "--ca-file",
@@ -67,7 +67,7 @@ server_options = bundle(
 
 @contextmanager
 def connected(server: Server) -> "Iterator[Client]":
-    """Give a client; say what goes wrong, and end the command with the code for it."""
+    """Yield a client; print errors of the client, and fail the command with their exit code."""
     from taskyard.sdk.errors import ClientError  # noqa: PLC0415 - it costs time to load
 
     target = server.target()
@@ -75,12 +75,12 @@ def connected(server: Server) -> "Iterator[Client]":
         with client_of(target) as client:
             yield client
     except ClientError as error:
-        _say(error)
+        _print_error(error)
         raise CommandFailed(_code(error)) from error
 
 
 def client_of(target: Target, timeout_s: float | None = None) -> "Client":
-    """Make a client, and warn of a token that others could read on its way."""
+    """Make a client, and warn if it sends its token unencrypted."""
     import warnings  # noqa: PLC0415 - it costs time to load, as the next one does
 
     from taskyard.sdk.client import TIMEOUT_SECONDS, Client  # noqa: PLC0415
@@ -89,18 +89,18 @@ def client_of(target: Target, timeout_s: float | None = None) -> "Client":
     if why := plaintext_token_warning(target.url, target.token):
         print_err(f"warning: {why}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it was just told, in a line
+        warnings.simplefilter("ignore")  # the warning was just printed
         return Client(target.url, target.token, timeout_s=timeout_s or TIMEOUT_SECONDS, ca_file=target.ca_file)
 
 
-def _say(error: "ClientError") -> None:
+def _print_error(error: "ClientError") -> None:
     from taskyard.sdk.errors import Refused, Unauthorised  # noqa: PLC0415
 
     print_error(str(error))
     if isinstance(error, Refused):
         print_server_faults([(fault.path, fault.message) for fault in error.faults])
     if isinstance(error, Unauthorised):
-        print_err("  `taskyard login URL` keeps a token; `taskyard config` shows which one was used")
+        print_err("  `taskyard login URL` saves a token; `taskyard config` shows which token was used")
 
 
 def _code(error: "ClientError") -> Exit:
@@ -110,12 +110,12 @@ def _code(error: "ClientError") -> Exit:
         return Exit.DENIED
     if isinstance(error, NotFound):
         return Exit.MISSING
-    # What was asked is wrong in itself: it has to be mended, as a command line has.
+    # The request is wrong, as a command line can be.
     return Exit.USAGE if isinstance(error, Refused) and error.problem.status in (400, 413, 422) else Exit.ERROR
 
 
 def first_found(first: "Callable[[], Answer]", second: "Callable[[], Answer]") -> Answer:
-    """Take an id for what `first` knows, or else for what `second` does: graphs and tasks have ids of one form."""
+    """Call `first`, or else `second` if the id is not found: ids of graphs and tasks look the same."""
     from taskyard.sdk.errors import NotFound  # noqa: PLC0415
 
     try:
@@ -124,24 +124,32 @@ def first_found(first: "Callable[[], Answer]", second: "Callable[[], Answer]") -
         return second()
 
 
-# The graph or the task that is meant: an id or the end of one, or a task as `GRAPH/LABEL`.
+# Naming graphs and tasks: an id or the end of an id, or `GRAPH/LABEL` for a task.
 
 
-#: What stands between a graph and a label; an id has none, a label may.
+#: Separates a graph from a label. An id has no slash, a label may have some.
 BETWEEN: Final = "/"
-#: The end of an id. Its beginning is time, which is the same for days.
+#: The end of an id. The beginning of an id is a time, which is the same for days.
 _ENDING: Final = re.compile("[0-9a-f]{5,15}")
 
 
 def _refuse_label(named: str) -> None:
     if BETWEEN in named:
-        raise ValueError(f"{named!r} names a task, and a graph is expected")
+        raise ValueError(f"{named!r} is a task; a graph is expected")
 
 
-#: What a graph is named by on a command line.
+#: The name of a graph on a command line.
 GRAPH: Final = PlainText(_refuse_label)
 graph_argument = click.argument(
     "graph", type=GRAPH, metavar="GRAPH", help="Graph id, or its end.", shell_complete=completes("graph")
+)
+optional_graph_argument = click.argument(
+    "graph",
+    type=GRAPH,
+    metavar="[GRAPH]",
+    required=False,
+    help="Graph id, or its end; left out, all graphs.",
+    shell_complete=completes("graph"),
 )
 task_argument = click.argument(
     "task", metavar="TASK", help="Task id, its end, or GRAPH/LABEL.", shell_complete=completes("task")
@@ -151,15 +159,16 @@ any_argument = click.argument("id", metavar="ID", help=_ANY_HELP, shell_complete
 any_arguments = click.argument(
     "ids", metavar="ID...", nargs=-1, required=True, help=_ANY_HELP, shell_complete=completes("any")
 )
+optional_arguments = click.argument("ids", metavar="[ID...]", nargs=-1, help=_ANY_HELP, shell_complete=completes("any"))
 
 
 def graph_id(client: "Client", named: str) -> str:
-    """Give the id of a graph; one that is named by the end of its id is looked up."""
+    """Return the id of a graph; the end of an id is looked up."""
     return _whole(client, named, "graph")
 
 
 def task_id(client: "Client", named: str) -> str:
-    """Give the id of a task; one that is named by its label, or by the end of its id, is looked up."""
+    """Return the id of a task; a label and the end of an id are looked up."""
     graph, is_label, label = named.partition(BETWEEN)
     if not is_label:
         return _whole(client, named, "task")
@@ -172,21 +181,21 @@ def task_id(client: "Client", named: str) -> str:
 
 
 def any_id(client: "Client", named: str) -> str:
-    """Give the id of a graph or a task, of which nothing else has to be known."""
+    """Return the id of a graph or a task, of whichever kind."""
     return task_id(client, named) if BETWEEN in named else _whole(client, named)
 
 
 def graph_or_task(
     client: "Client", named: str, graph: "Callable[[str], Answer]", task: "Callable[[str], Answer]"
 ) -> Answer:
-    """Take what was named for a graph, or else for a task: both have ids of one form."""
+    """Call `graph` with the id, or else `task` if there is no such graph."""
     return _first_of(client, named, task, [graph, task])
 
 
 def task_or_graph(
     client: "Client", named: str, task: "Callable[[str], Answer]", graph: "Callable[[str], Answer]"
 ) -> Answer:
-    """Take what was named for a task, or else for a graph."""
+    """Call `task` with the id, or else `graph` if there is no such task."""
     return _first_of(client, named, task, [task, graph])
 
 
@@ -210,17 +219,17 @@ def _first_of(
 
 
 def _whole(client: "Client", named: str, kind: str = "") -> str:
-    """Give the id that ends as was written, if it is one alone; what may be a whole id stays as it is."""
+    """Return the only id with this end; anything that cannot be the end of an id is returned as it is."""
     if not _ENDING.fullmatch(named):
         return named
-    told = client.ids(named)
-    found = [one for one in told.items if kind in ("", one.kind)]
-    if len(found) == 1 and told.whole:
+    answer = client.ids(named)
+    found = [one for one in answer.items if kind in ("", one.kind)]
+    if len(found) == 1 and answer.whole:
         return found[0].id
     if not found:
         print_error(f"no {kind or 'graph or task'} has an id that ends in {named}; `taskyard graphs` lists graphs")
         raise CommandFailed(Exit.MISSING)
-    print_error(f"{named} is the end of {'' if told.whole else 'more than '}{len(found)} ids; write more digits")
+    print_error(f"{named} is the end of {'' if answer.whole else 'more than '}{len(found)} ids; add more digits")
     for one in found:
         inside = f" of graph {harmless(one.graph_id)}" if one.kind == "task" else ""
         print_err(f"  {harmless(one.id)}  {one.kind} {harmless(one.name)}{inside}")

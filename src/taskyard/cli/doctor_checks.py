@@ -1,4 +1,7 @@
-"""One finding about an installation: what was looked at, how it stands, and what to do about it."""
+"""The checks of an installation that `taskyard doctor` makes when no database is given.
+
+Each result is ok, a warning or a fault, in one line with the fix. Nothing is changed, and temporary files are removed.
+"""
 
 import json
 import locale
@@ -36,7 +39,7 @@ FAULT: Final = "fault"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     verdict: str  # ok, warning, fault
@@ -45,32 +48,32 @@ class Check:
 
 
 def ok(name: str, text: str) -> Check:
-    """Say that something is well."""
+    """Make a result without a problem."""
     return Check(name, OK, text)
 
 
 def warning(name: str, text: str, fix: str) -> Check:
-    """Say that something works, and not as well as it could."""
+    """Make a result for something that works, but not as well as it could."""
     return Check(name, WARNING, text, fix)
 
 
 def fault(name: str, text: str, fix: str) -> Check:
-    """Say that something does not work."""
+    """Make a result for something that does not work."""
     return Check(name, FAULT, text, fix)
 
 
-# Checks of what a bot on this machine can rely on to leave nothing behind. Each is really tried, mostly by a child.
+# Checks of the system features by which a bot ends its processes. Each feature is tried, most in a child process.
 
 
 def features() -> Iterator[Check]:
-    """Try what the runner of a bot uses to end what it started."""
+    """Try the features by which the runner of a bot ends processes."""
     if not hasattr(os, "fork"):
         yield warning("bot", f"{sys.platform} has no process groups", "run bots on Linux or macOS")
         return
     if _groups():
-        yield ok("bot", "process groups: whatever a task starts ends with it")
+        yield ok("bot", "process groups: every process of a task ends with the task")
     else:
-        yield fault("bot", "a group of processes cannot be killed", "allow signals to own processes")
+        yield fault("bot", "a process group cannot be killed", "allow signals to processes of the same user")
     for name, works, without in _EXTRAS:
         if works():
             yield ok("bot", name)
@@ -79,7 +82,7 @@ def features() -> Iterator[Check]:
 
 
 def _groups() -> bool:
-    """Kill a group of processes, and see its leader end."""
+    """Kill a process group and wait for its leader."""
     ready, leads = os.pipe()
     child = os.fork()
     if child == 0:
@@ -101,7 +104,7 @@ def _groups() -> bool:
 
 
 def _in_child(works: Callable[[], bool]) -> bool:
-    """Try something that would change this process; a child of it may be changed."""
+    """Try something in a child process, because it changes the process that tries it."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -112,7 +115,7 @@ def _in_child(works: Callable[[], bool]) -> bool:
 
 
 def _adopts() -> bool:
-    from taskyard.bot.process_cleanup import adopt_orphans  # noqa: PLC0415 - a part of the bot
+    from taskyard.bot.process_cleanup import adopt_orphans  # noqa: PLC0415 - it loads a part of the bot
 
     return _in_child(adopt_orphans)
 
@@ -131,15 +134,15 @@ def _has_pidfd() -> bool:
     return True
 
 
-#: What makes it surer, and what is so without it.
+#: Features that help: name, check, and what happens without the feature.
 _EXTRAS: tuple[tuple[str, Callable[[], bool], str], ...] = (
     (
-        "subreaper: what a task leaves behind is adopted and ended",
+        "subreaper: processes that a task leaves behind are adopted and ended",
         _adopts,
-        "what leaves its session may outlive its task; use Linux 3.4 or newer",
+        "processes that leave their session may outlive their task; use Linux 3.4 or newer",
     ),
     (
-        "pidfd: a process is never mistaken for another of the same number",
+        "pidfd: a process is never mistaken for another with the same id",
         _has_pidfd,
         "use Linux 5.3 or newer",
     ),
@@ -151,30 +154,32 @@ _EXTRAS: tuple[tuple[str, Callable[[], bool], str], ...] = (
 )
 
 
-# Checks of where things are kept: SQLite on that disk, how fast it is, how much is free, and who can read what.
+# Checks of the data folder: SQLite on its disk, the speed of the disk, free space, and permissions of files.
 #
-# What is tried out is tried in the folder itself, or in the nearest one above it that exists, and removed again.
+# Files for trials are created in the folder itself, or in its nearest parent that exists, and removed again.
 
 
-#: The first that has all that is used: `RETURNING`, and updates from other rows.
+#: The first version with `RETURNING` and `UPDATE ... FROM`.
 SQLITE_MIN: Final = (3, 35, 0)
-#: How often the disk is asked to keep something, and how long it may take: every commit waits for it.
+#: How often a sync is measured, and how long it may take: every commit waits for one.
 SYNCS: Final = 9
 SYNC_MAX_MS: Final = 50.0
-#: Below these a server should not be left alone, or does not start any more work.
+#: With less free space a warning is given, or a fault.
 FREE_MIN: Final = 1 << 30
 FREE_LEAST: Final = 100 << 20
-#: Files with secrets, and files with everything that tasks do and with the key of their tokens.
-_SECRETS: Final = ("admin.token",)
+#: Files with tokens and keys; and the database, which has all data of tasks and the key of their tokens.
+_SECRETS: Final = ("admin.token", "secrets.key")
 _DATABASES: Final = ("taskyard.db", "taskyard.db-wal", "taskyard.db-shm")
 
 
 def sqlite(data: Path) -> Iterator[Check]:
-    """Try SQLite's log on the disk of a folder, and measure how long the disk takes to keep something."""
+    """Try the write-ahead log of SQLite on the disk of a folder, and measure how long a sync takes."""
     version = sqlite3.sqlite_version
     if sqlite3.sqlite_version_info < SQLITE_MIN:
         needed = ".".join(map(str, SQLITE_MIN))
-        yield fault("sqlite", f"SQLite {version} is here, and {needed} is needed", "use a Python with a newer SQLite")
+        yield fault(
+            "sqlite", f"SQLite {version} is installed, and {needed} is needed", "use a Python with a newer SQLite"
+        )
         return
     folder = nearest(data)
     try:
@@ -182,43 +187,45 @@ def sqlite(data: Path) -> Iterator[Check]:
             yield _log_works(version, folder, Path(place))
             yield _speed(folder, Path(place))
     except OSError as error:
-        yield fault("sqlite", f"nothing can be written to {folder}: {error.strerror}", "choose a folder that is yours")
+        yield fault(
+            "sqlite", f"cannot write to {folder}: {error.strerror}", "choose a folder that you can write to: --data DIR"
+        )
 
 
 def disk(data: Path) -> Iterator[Check]:
-    """See how much is free where things are kept."""
+    """Check how much space is free on the disk of a folder."""
     folder = nearest(data)
     free = shutil.disk_usage(folder).free
     said = f"{free / (1 << 30):.1f} GiB free at {folder}"
     if free < FREE_LEAST:
-        yield fault("disk", said, "make room: a full disk stops everything")
+        yield fault("disk", said, "free some space: a full disk stops the server")
     elif free < FREE_MIN:
-        yield warning("disk", said, "make room soon")
+        yield warning("disk", said, "free some space soon")
     else:
         yield ok("disk", said)
 
 
 def files(data: Path) -> Iterator[Check]:
-    """See who can read what is secret, and whether we can."""
+    """Check that files with secrets are readable by their owner only."""
     settings = sorted(profiles.path().parent.glob("*.toml"))
     secrets = [path for path in (*settings, *(data / name for name in _SECRETS)) if path.exists()]
     others = [path for path in (data, *(data / name for name in _DATABASES), data / "bots") if path.exists()]
-    found = [*map(_secret, secrets), *map(_kept, others)]
+    found = [*map(_check_secret, secrets), *map(_check_data, others)]
     wrong = [one for one in found if one is not None]
     yield from wrong
     if not wrong:
-        looked = f"{plural(len(secrets), 'file')} with secrets and {plural(len(others), 'other place')}"
-        yield ok("files", f"{looked} are for your eyes only" if secrets or others else "nothing is kept here yet")
+        checked = f"{plural(len(secrets), 'file')} with secrets and {plural(len(others), 'data path')}"
+        yield ok("files", f"only you can read {checked}" if secrets or others else "there are no files yet")
 
 
 def nearest(folder: Path) -> Path:
-    """Give a folder, or the nearest one above it that exists."""
+    """Return a folder, or its nearest parent that exists."""
     absolute = folder.absolute()
     return next(one for one in (absolute, *absolute.parents) if one.is_dir())
 
 
 def _log_works(version: str, folder: Path, place: Path) -> Check:
-    """Write by one connection and read by another, as a server does."""
+    """Write with one connection and read with another, as a server does."""
     file = place / "trial.db"
     try:
         with closing(sqlite3.connect(file, timeout=5)) as writer, closing(sqlite3.connect(file, timeout=5)) as reader:
@@ -230,15 +237,17 @@ def _log_works(version: str, folder: Path, place: Path) -> Check:
     except sqlite3.Error as error:
         mode, seen = str(error), []
     if mode == "wal" and seen == [(7,)]:
-        return ok("sqlite", f"SQLite {version}, its log works on {folder}")
-    return fault("sqlite", f"SQLite's log does not work on {folder} ({mode})", "keep the data on a local disk: --data")
+        return ok("sqlite", f"SQLite {version}; its write-ahead log works in {folder}")
+    return fault(
+        "sqlite", f"the write-ahead log of SQLite does not work in {folder} ({mode})", "use a local disk: --data DIR"
+    )
 
 
 def _speed(folder: Path, place: Path) -> Check:
     took_ms = median(_sync_ms(place / "sync") for _ in range(SYNCS))
-    said = f"the disk of {folder} keeps a write in {took_ms:.1f} ms"
+    said = f"a write to {folder} is on disk in {took_ms:.1f} ms"
     if took_ms > SYNC_MAX_MS:
-        return warning("fsync", said, "every commit waits for that: a faster disk makes everything faster")
+        return warning("fsync", said, "every commit waits for that; use a faster disk")
     return ok("fsync", said)
 
 
@@ -251,72 +260,68 @@ def _sync_ms(file: Path) -> float:
         return (time.perf_counter() - began) * 1000
 
 
-def _secret(path: Path) -> Check | None:
-    """Say what is wrong with a file that holds a secret."""
+def _check_secret(path: Path) -> Check | None:
+    """Return what is wrong with a file that holds a secret, if anything."""
     if not os.access(path, os.R_OK):
-        return fault("files", f"{path} cannot be read", f"make it yours: chown {_me()} {path}")
+        return fault("files", f"{path} cannot be read", f"chown {os.geteuid()} {path}")
     if path.stat().st_mode & OTHERS:
-        return fault("files", f"{path} holds a secret and others can read it", f"chmod 600 {path}")
+        return fault("files", f"{path} holds a secret, and others can read it", f"chmod 600 {path}")
     return None
 
 
-def _kept(path: Path) -> Check | None:
-    """Say what is wrong with what is kept."""
+def _check_data(path: Path) -> Check | None:
+    """Return what is wrong with a data file or folder, if anything."""
     if not os.access(path, os.R_OK | os.W_OK):
-        return fault("files", f"{path} cannot be read and written", f"make it yours: chown {_me()} {path}")
+        return fault("files", f"{path} cannot be read and written", f"chown {os.geteuid()} {path}")
     if not path.stat().st_mode & OTHERS:
         return None
     if path.is_dir():
-        return warning("files", f"others can look into {path}", f"chmod 700 {path}")
-    return fault("files", f"others can use {path}", f"chmod 600 {path}")
+        return warning("files", f"others can list {path}", f"chmod 700 {path}")
+    return fault("files", f"others can read or change {path}", f"chmod 600 {path}")
 
 
-def _me() -> str:
-    return str(os.geteuid())
-
-
-# Checks of the Python that Taskyard runs on, of the packages that it needs, and of how text is written here.
+# Checks of Python, of the packages that Taskyard needs, and of the encoding of text.
 
 
 #: A requirement as packages spell it: the name, the versions, and when it applies.
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*\(?([^;)]*)\)?\s*(?:;\s*(.*))?")
 _BOUND: Final = re.compile(r"(>=|<=|==|!=|~=|>|<)\s*([0-9][0-9.]*)")
 _PLATFORM: Final = re.compile(r"""sys_platform\s*(==|!=)\s*["'](\w+)["']""")
-_MEND: Final = "install Taskyard again, into an environment of its own"
+_REINSTALL: Final = "install Taskyard again, in a virtual environment of its own"
 
 
 def python() -> Iterator[Check]:
-    """See whether this Python is new enough."""
+    """Check whether this Python is new enough."""
     needs = metadata.metadata("taskyard")["Requires-Python"] or ">=3.11"
     here = ".".join(map(str, sys.version_info[:3]))
     if fits(here, needs):
-        yield ok("python", f"Python {here}, {needs} is needed")
+        yield ok("python", f"Python {here} (needs {needs})")
     else:
-        yield fault("python", f"Python {here} is here, and {needs} is needed", "install a newer Python")
+        yield fault("python", f"Python {here} is installed, and {needs} is needed", "install a newer Python")
 
 
 def packages() -> Iterator[Check]:
-    """Compare every package that Taskyard needs with what is installed."""
+    """Compare the packages that Taskyard needs with those that are installed."""
     needed = list(_needed())
     wrong = [said for name, versions in needed if (said := _wrong(name, versions))]
     for said in wrong:
-        yield fault("packages", said, _MEND)
+        yield fault("packages", said, _REINSTALL)
     if not wrong:
-        yield ok("packages", f"Taskyard {metadata.version('taskyard')}, and all {len(needed)} packages that it needs")
+        yield ok("packages", f"Taskyard {metadata.version('taskyard')} and the {len(needed)} packages that it needs")
 
 
 def locale_is_utf8() -> Iterator[Check]:
-    """See whether names of files and what is printed can have any character."""
+    """Check whether file names and printed text can have any character."""
     found = {"files": sys.getfilesystemencoding(), "text": locale.getpreferredencoding(False)}
     odd = [f"{what} in {encoding}" for what, encoding in found.items() if not _is_utf8(encoding)]
     if odd:
-        yield warning("locale", f"this shell writes {' and '.join(odd)}, not UTF-8", "set LANG=C.UTF-8")
+        yield warning("locale", f"the locale has {' and '.join(odd)}, not UTF-8", "set LANG=C.UTF-8")
     else:
         yield ok("locale", "UTF-8")
 
 
 def fits(version: str, versions: str) -> bool:
-    """Tell whether a version is among those that are asked for."""
+    """Check whether a version meets a requirement such as `>=3.11,<4`."""
     return all(_is_met(_release(version), operator, bound) for operator, bound in _BOUND.findall(versions))
 
 
@@ -328,7 +333,7 @@ def _needed() -> Iterator[tuple[str, str]]:
 
 
 def _applies(condition: str) -> bool:
-    """Judge when a requirement is one: extras are nobody's here, and platforms are compared; all else is so."""
+    """Check whether the condition of a requirement holds here: not for extras, and only for this platform."""
     if "extra" in condition:
         return False
     platform = _PLATFORM.search(condition)
@@ -344,7 +349,7 @@ def _wrong(name: str, versions: str) -> str | None:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Read the numbers of a version; what stands behind them does not matter here."""
+    """Read the numbers of a version, without its suffix."""
     found = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
@@ -366,7 +371,7 @@ def _is_met(have: tuple[int, ...], operator: str, bound: str) -> bool:
             return one != other
         case "==":
             return one == other
-        case _:  # ~=: at least this, and the same but for the last number
+        case _:  # ~=: at least this version, with the same numbers except for the last
             return one >= other and have[: len(wanted) - 1] == wanted[:-1]
 
 
@@ -374,21 +379,21 @@ def _is_utf8(encoding: str) -> bool:
     return encoding.lower().replace("-", "") == "utf8"
 
 
-# Checks of what is not on this machine: the server with its version, its clock and our token; and PostgreSQL.
+# Checks of the server, with its version, its clock and the token; and of PostgreSQL.
 
 
 #: How long a server or a database may take to answer.
 ANSWER_MAX_S: Final = 5.0
-#: Clocks further apart than this make times hard to compare; further than that something is wrong.
+#: A difference of clocks for which a warning is given, or a fault.
 APART_MS: Final = 2_000
 APART_MAX_MS: Final = 60_000
-#: A token that ends sooner is worth a word.
+#: A token that expires sooner than this causes a warning.
 TOKEN_LEFT_MS: Final = 7 * 86_400_000
 POSTGRESQL_MIN: Final = 150_000
 
 
 def check_server(named: "Server") -> Iterator[Check]:
-    """Ask the server who it is and who we are."""
+    """Ask the server for its version, its clock and the rights of the token."""
     from taskyard.sdk.client import Client  # noqa: PLC0415 - it costs time to load
     from taskyard.sdk.errors import ClientError, NotFound, Unauthorised, Unreachable  # noqa: PLC0415
 
@@ -401,11 +406,11 @@ def check_server(named: "Server") -> Iterator[Check]:
         yield _unreachable(target.url, error.why)
     except Unauthorised as error:
         yield ok("server", f"{target.url} answers")
-        yield fault("token", str(error), "set TASKYARD_TOKEN, or have an admin make one: taskyard token create")
+        yield fault("token", str(error), "set TASKYARD_TOKEN; an admin makes tokens with `taskyard token create`")
     except NotFound:
-        yield warning("server", f"{target.url} is older than this program", "upgrade the server")
+        yield warning("server", f"the server at {target.url} is older than this program", "upgrade the server")
     except ClientError as error:
-        yield fault("server", str(error), "see whether the address is that of a Taskyard server")
+        yield fault("server", str(error), "check that this is the address of a Taskyard server")
     else:
         yield _version(target.url, about)
         yield _clock(about.now_ms - round((began + time.time()) * 500))
@@ -413,7 +418,7 @@ def check_server(named: "Server") -> Iterator[Check]:
 
 
 def postgresql() -> Iterator[Check]:
-    """Reach PostgreSQL, if the environment says that there is one."""
+    """Connect to PostgreSQL, if the environment names one."""
     configured = _configured()
     if not configured:
         return
@@ -424,16 +429,16 @@ def postgresql() -> Iterator[Check]:
             version = connection.info.server_version
     except psycopg.Error as error:
         said = " ".join(str(error).split())
-        yield fault("postgresql", f"cannot be reached: {said}", f"see {', '.join(configured)} in the environment")
+        yield fault("postgresql", f"cannot connect: {said}", f"check {', '.join(configured)} in the environment")
         return
     if version < POSTGRESQL_MIN:
-        yield fault("postgresql", f"it is version {version // 10_000}, and 15 is needed", "upgrade PostgreSQL")
+        yield fault("postgresql", f"version {version // 10_000} is installed, and 15 is needed", "upgrade PostgreSQL")
     else:
         yield ok("postgresql", f"version {version // 10_000} answers")
 
 
 def _configured() -> list[str]:
-    """Name what PostgreSQL's own programs go by; one of them says that there is one to be used."""
+    """Return the variables of PostgreSQL that are set."""
     said = {
         "PGHOST": os.environ.get("PGHOST"),
         "PGHOSTADDR": os.environ.get("PGHOSTADDR"),
@@ -446,9 +451,9 @@ def _configured() -> list[str]:
 def _unreachable(url: str, why: str) -> Check:
     if url.rstrip("/") == profiles.DEFAULT_URL:
         return warning(
-            "server", f"nobody answers at {url} ({why})", "start one with `taskyard up`, or name one by TASKYARD_URL"
+            "server", f"no server answers at {url} ({why})", "start one with `taskyard up`, or set TASKYARD_URL"
         )
-    return fault("server", f"nobody answers at {url} ({why})", "start it, or name another by TASKYARD_URL")
+    return fault("server", f"no server answers at {url} ({why})", "start it, or set TASKYARD_URL")
 
 
 def _version(url: str, about: "About") -> Check:
@@ -456,18 +461,18 @@ def _version(url: str, about: "About") -> Check:
 
     here = version("taskyard")
     if about.version == here:
-        return ok("server", f"{url} answers, version {here} as here")
-    return warning("server", f"{url} has version {about.version}, and here is {here}", "upgrade the older one")
+        return ok("server", f"{url} answers; version {here}, as this program")
+    return warning("server", f"{url} has version {about.version}, this program has {here}", "upgrade the older one")
 
 
 def _clock(apart_ms: int) -> Check:
-    """Compare the server's clock with ours."""
+    """Compare the clocks of the server and this machine."""
     said = f"the server's clock is {abs(apart_ms) / 1000:.1f} s {'ahead' if apart_ms > 0 else 'behind'}"
     if abs(apart_ms) > APART_MAX_MS:
-        return fault("clock", said, "set the clocks, by NTP if you can")
+        return fault("clock", said, "synchronize the clocks, for example with NTP")
     if abs(apart_ms) > APART_MS:
-        return warning("clock", said, "set the clocks, by NTP if you can")
-    return ok("clock", "the same as the server's")
+        return warning("clock", said, "synchronize the clocks, for example with NTP")
+    return ok("clock", "agrees with the clock of the server")
 
 
 def _token(about: "About") -> Check:
@@ -477,20 +482,18 @@ def _token(about: "About") -> Check:
         return ok("token", said)
     until = datetime.fromtimestamp(about.expires_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     if about.expires_ms - about.now_ms < TOKEN_LEFT_MS:
-        return warning("token", f"{said}, until {until}", "have an admin make another: taskyard token create")
+        return warning("token", f"{said}, until {until}", "replace it: taskyard token rotate")
     return ok("token", f"{said}, until {until}")
 
 
-# Examines this installation for `taskyard doctor`: whatever can be wrong is looked at, tried, and told in a line.
-#
-# A line is ok, a warning or a fault, and says what to do. Nothing is changed; what is tried out leaves nothing behind.
+# All checks, one after the other.
 
 
 Checker = Callable[[], Iterable[Check]]
 
 
-def examine(data: Path | None, server: Server, output: str) -> Exit:
-    """Examine everything, tell it, and say by the exit code whether there is a fault."""
+def check_installation(data: Path | None, server: Server, output: str) -> Exit:
+    """Make all checks and print the results; the exit code is 1 if there is a fault."""
     found = list(_checks(data or profiles.data_folder(), server))
     has_arrived = write_stdout(lambda: _give(found, output))
     print_err(_summary(found))
@@ -498,8 +501,6 @@ def examine(data: Path | None, server: Server, output: str) -> Exit:
 
 
 def _checks(data: Path, server: Server) -> Iterator[Check]:
-    # Only who examines an installation pays for what that needs.
-
     checkers: Sequence[tuple[str, Checker]] = (
         ("python", python),
         ("packages", packages),
@@ -512,19 +513,19 @@ def _checks(data: Path, server: Server) -> Iterator[Check]:
         ("bot", features),
     )
     for name, check in checkers:
-        yield from _carefully(name, check)
+        yield from _results(name, check)
 
 
-def _carefully(name: str, check: Checker) -> Iterator[Check]:
-    """Tell what a check finds; one that breaks down is a finding too, and keeps no other from being made."""
+def _results(name: str, check: Checker) -> Iterator[Check]:
+    """Make one check; if it raises an error, that is a fault too, and the other checks go on."""
     try:
         yield from check()
-    except Exception as error:  # noqa: BLE001 - whatever an odd machine does, the others are still looked at
-        yield Check(name, FAULT, f"cannot be examined: {type(error).__name__}: {error}", "mend what the message names")
+    except Exception as error:  # noqa: BLE001 - the other checks go on
+        yield Check(name, FAULT, f"the check failed: {type(error).__name__}: {error}", "fix what the message names")
 
 
 def _give(found: Sequence[Check], output: str) -> None:
-    rows = [(one.verdict, one.name, harmless(_said(one))) for one in found]
+    rows = [(one.verdict, one.name, harmless(_text(one))) for one in found]
     lines: dict[str, Callable[[], list[str]]] = {
         "table": lambda: format_table(rows, sys.stdout),
         "json": lambda: [json.dumps([asdict(one) for one in found], indent=2)],
@@ -535,14 +536,14 @@ def _give(found: Sequence[Check], output: str) -> None:
         print_line(line)
 
 
-def _said(one: Check) -> str:
+def _text(one: Check) -> str:
     return f"{one.text}; {one.fix}" if one.fix else one.text
 
 
 def _summary(found: Sequence[Check]) -> str:
     counts = {verdict: sum(one.verdict == verdict for one in found) for verdict in _NOUNS}
-    told = [plural(count, _NOUNS[verdict]) for verdict, count in counts.items() if count]
-    return ", ".join(told) or "all is well"
+    parts = [plural(count, _NOUNS[verdict]) for verdict, count in counts.items() if count]
+    return ", ".join(parts) or "no problems found"
 
 
 _NOUNS: Final = {FAULT: "fault", WARNING: "warning"}

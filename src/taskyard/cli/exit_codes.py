@@ -1,4 +1,4 @@
-"""Exit codes of the program and what they mean, apart from everything that takes long to load."""
+"""Exit codes of the program and their meanings; this module loads nothing else."""
 
 from collections.abc import Mapping
 from enum import IntEnum, unique
@@ -21,20 +21,20 @@ class Exit(IntEnum):
 
 
 MEANINGS: Final[Mapping[Exit, str]] = {
-    Exit.OK: "ok: it was done; the graph finished; the database is well",
-    Exit.ERROR: "error: what was asked could not be done",
-    Exit.USAGE: "usage: the command line or the document has to be mended first; nothing was started",
-    Exit.FAILED: "failed: the graph ran and did not finish, the task failed, or the database is not well",
-    Exit.DENIED: "not permitted: the server does not take the token, or not for this",
-    Exit.MISSING: "not found: the server has no such thing",
-    Exit.NO_BOT: "no bot can run what is left of the graph, or its graphs inside wait for each other",
-    Exit.TIMED_OUT: "time was up before what was waited for",
-    Exit.INTERRUPTED: "interrupted, by Ctrl-C or another signal; what `run` ran was ended first",
+    Exit.OK: "ok: success; the graph finished; no problems found",
+    Exit.ERROR: "error: the command failed",
+    Exit.USAGE: "usage: the command line or the document is wrong; nothing was started",
+    Exit.FAILED: "failed: the graph did not finish, the task failed, or the database has problems",
+    Exit.DENIED: "not permitted: the token is not valid, or lacks the right",
+    Exit.MISSING: "not found: the server has no such object",
+    Exit.NO_BOT: "nothing can run: no bot can run the remaining tasks, or graphs inside tasks wait for each other",
+    Exit.TIMED_OUT: "timed out",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C or another signal; `run` ends its tasks first",
 }
 
 
 class CommandFailed(Exception):
-    """Ends a command, which has printed the reason, with this code."""
+    """Ends a command with this exit code; the error was already printed."""
 
     def __init__(self, code: Exit) -> None:
         super().__init__(code)

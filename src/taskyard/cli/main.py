@@ -1,6 +1,6 @@
-"""The program: every command in one table, its help, and the way from a command line to an exit code.
+"""The program `taskyard`: the table of all commands, the help, and the way from a command line to an exit code.
 
-The module of a command is loaded when the command is called, and not before: no command pays for another.
+The module of a command is loaded only when the command is called.
 """
 
 import os
@@ -20,26 +20,27 @@ if TYPE_CHECKING:
 RUN: Final = "Run and submit"
 INSPECT: Final = "Inspect"
 ACT: Final = "Act"
+CATALOGUE: Final = "Catalogue"
 FLEET: Final = "Fleet and access"
 SERVER: Final = "Server"
 SETUP: Final = "Set up"
 #: The groups of commands, in the order of the help.
-GROUPS: Final = (RUN, INSPECT, ACT, FLEET, SERVER, SETUP)
+GROUPS: Final = (RUN, INSPECT, ACT, CATALOGUE, FLEET, SERVER, SETUP)
 
 SUMMARY: Final = "Run graphs of tasks, on this machine or on a fleet."
 EXAMPLES: Final = """\
 Examples:
 
-    taskyard run examples/release.yaml    run a graph here and watch it
-    taskyard up                           start a server and a bot
-    taskyard submit --wait nightly.yaml   run a graph on a server
-    taskyard graphs                       list the graphs on the server
-    taskyard show 78a6ff3e8d8c0f28        show a graph or a task
-    taskyard logs -f 78a6ff3e8d8c0f28/build   follow the output of a task
+    taskyard run examples/release.yaml       run a graph on this machine
+    taskyard up                              start a server and a bot
+    taskyard submit --wait nightly.yaml      run a graph on a server
+    taskyard graphs                          list graphs
+    taskyard show 78a6ff3e8d8c0f28           show a graph or a task
+    taskyard logs -f 78a6ff3e8d8c0f28/build  follow the output of a task
 """
 EXIT_CODES: Final = """\
 Exit codes: 0 ok, 1 error, 2 usage or bad document (nothing was started),
-3 the graph or task failed or the database is not well, 4 not permitted,
+3 the graph or task failed, or the database has problems, 4 not permitted,
 5 not found, 6 no bot can run it, 124 timed out, 130 interrupted.
 
 Use "taskyard COMMAND --help" for more about a command.
@@ -47,7 +48,7 @@ Use "taskyard COMMAND --help" for more about a command.
 
 
 class Entry(NamedTuple):
-    """One command: its group in the help, its module and function, and what it does."""
+    """A command: its group in the help, its module and function, and a summary."""
 
     group: str
     function: str  # module:name
@@ -60,26 +61,47 @@ class Entry(NamedTuple):
         return found
 
 
-#: A name of two words is a command below another.
+#: A name of two words is a subcommand.
 COMMANDS: Final[dict[str, Entry]] = {
     "run": Entry(RUN, "run:run", "Run a graph on this machine"),
     "submit": Entry(RUN, "submit:submit", "Submit a graph to a server"),
     "extend": Entry(RUN, "submit:extend", "Add tasks to a running graph"),
+    "launch": Entry(RUN, "launch:launch", "Launch a template of the catalogue"),
+    "relaunch": Entry(RUN, "launch:relaunch", "Launch something again"),
+    "update": Entry(RUN, "launch:update", "Update a project or an inventory"),
+    "put": Entry(RUN, "files:put", "Store files for tasks"),
     "graphs": Entry(INSPECT, "show:graphs", "List graphs"),
-    "tasks": Entry(INSPECT, "show:tasks", "List the tasks of a graph"),
+    "graphs delete": Entry(ACT, "retention:delete_graphs", "Delete graphs that are over"),
+    "launches": Entry(INSPECT, "launch:launches", "List launches"),
+    "tasks": Entry(INSPECT, "show:tasks", "List or count tasks"),
     "show": Entry(INSPECT, "show:show", "Show a graph or a task"),
     "logs": Entry(INSPECT, "logs:logs", "Print the output of a task or a graph"),
+    "get": Entry(INSPECT, "files:get", "Get the output files of a task"),
     "why": Entry(INSPECT, "why:why", "Explain why a task or a graph does not run"),
-    "story": Entry(INSPECT, "show:story", "List everything that happened to a task"),
+    "story": Entry(INSPECT, "show:story", "Show the history of a task"),
+    "events": Entry(INSPECT, "events:events", "List or follow events"),
     "cancel": Entry(ACT, "cancel_rerun:cancel", "Cancel graphs or tasks"),
     "rerun": Entry(ACT, "cancel_rerun:rerun", "Run tasks or graphs again"),
     "approve": Entry(ACT, "approve:approve", "List, approve or deny pending approvals"),
+    "apply": Entry(CATALOGUE, "catalogue:apply", "Store documents of the catalogue"),
+    "catalogue": Entry(CATALOGUE, "catalogue:catalogue", "List the documents of the catalogue"),
+    "catalogue history": Entry(CATALOGUE, "catalogue:history", "List the versions of a document"),
+    "projects": Entry(CATALOGUE, "catalogue:projects", "List projects with their last updates"),
+    "inventories": Entry(CATALOGUE, "catalogue:inventories", "List inventories with their last updates"),
+    "templates": Entry(CATALOGUE, "catalogue:templates", "List templates with their last launches"),
+    "export": Entry(CATALOGUE, "catalogue:export", "Print documents as they can be applied"),
+    "delete": Entry(CATALOGUE, "catalogue:delete", "Delete a document of the catalogue"),
     "bots": Entry(FLEET, "bots:bots", "List bots"),
-    "bots events": Entry(FLEET, "bots:bot_events", "List what happened to a bot"),
+    "bots events": Entry(FLEET, "bots:bot_events", "List the events of a bot"),
     "bots set": Entry(FLEET, "bots:set_bot", "Quarantine, drain or terminate a bot"),
     "bots free": Entry(FLEET, "bots:free_bot", "Release the name of a bot that has ended"),
+    "bots queues": Entry(FLEET, "bots:bot_queues", "List the queues that a bot looks at"),
+    "bots delete": Entry(FLEET, "bots:delete_bot", "Delete bots that are dead"),
     "pools": Entry(FLEET, "bots:pools", "List pools"),
     "pools set": Entry(FLEET, "bots:set_pool", "Create or change a pool"),
+    "schedules": Entry(CATALOGUE, "schedules:schedules", "List schedules"),
+    "schedules next": Entry(CATALOGUE, "schedules:next_runs", "List the next runs of a schedule"),
+    "schedule": Entry(FLEET, "limits:schedule", "Run an admission pass by hand"),
     "limits": Entry(FLEET, "limits:limits", "List named limits"),
     "limits set": Entry(FLEET, "limits:set_limit", "Create or change a named limit"),
     "mutexes": Entry(FLEET, "limits:mutexes", "List mutexes in use"),
@@ -90,7 +112,15 @@ COMMANDS: Final[dict[str, Entry]] = {
     "token revoke": Entry(FLEET, "tokens:revoke", "Revoke tokens"),
     "token rotate": Entry(FLEET, "tokens:rotate", "Replace a token by a new one"),
     "token rekey": Entry(FLEET, "tokens:rotate_key", "Change the key of run tokens"),
-    "audit": Entry(FLEET, "audit:audit", "List who asked for what"),
+    "retention": Entry(FLEET, "retention:retention", "List how long things are kept"),
+    "retention set": Entry(FLEET, "retention:set_retention", "Set how long things are kept"),
+    "secret": Entry(FLEET, "secrets:secrets", "List and manage secrets"),
+    "secret set": Entry(FLEET, "secrets:set_secret", "Store a secret"),
+    "secret list": Entry(FLEET, "secrets:secrets", "List secrets"),
+    "secret delete": Entry(FLEET, "secrets:delete", "Delete secrets"),
+    "secret rotate": Entry(FLEET, "secrets:rotate", "Encrypt all secrets with a new key"),
+    "secret key": Entry(FLEET, "secrets:new_key", "Make a key for secrets"),
+    "audit": Entry(FLEET, "audit:audit", "List the requests of users"),
     "serve": Entry(SERVER, "serve:serve", "Start a server"),
     "bot": Entry(SERVER, "serve:bot", "Start a bot"),
     "up": Entry(SERVER, "up:up", "Start a server and bots on this machine"),
@@ -106,7 +136,7 @@ COMMANDS: Final[dict[str, Entry]] = {
 
 
 def call(work: "Backend", words: Sequence[str]) -> int:
-    """Carry out one command line and return the exit code."""
+    """Run a command line and return the exit code."""
     if instruction := os.environ.get(COMPLETE_VARIABLE):
         return _complete(instruction)
     try:
@@ -121,17 +151,17 @@ def call(work: "Backend", words: Sequence[str]) -> int:
 
 
 def names_below(name: str) -> list[str]:
-    """List the commands below one: `set` below `bots`."""
+    """List the subcommands of a command: `set` of `bots`."""
     return [one.partition(" ")[2] for one in COMMANDS if one.startswith(f"{name} ")]
 
 
 def first_words() -> list[str]:
-    """List the commands that are below none."""
+    """List the commands that are no subcommands."""
     return [one for one in COMMANDS if " " not in one]
 
 
 class Program(click.Group):
-    """The group of all commands; it loads a command when that is called."""
+    """The group of all commands; it loads a command when it is called."""
 
     context_class = Context
 
@@ -152,7 +182,7 @@ class Program(click.Group):
             return two, self.get_command(ctx, two), args[2:]
         name, rest = args[0], args[1:]
         found = self.get_command(ctx, name)
-        if ctx.resilient_parsing:  # nothing is offered behind an unknown command
+        if ctx.resilient_parsing:  # nothing completes after an unknown command
             return name, found or click.Command(name), rest
         if found is None:
             raise click.UsageError(unknown_word("command", name, first_words()), ctx)
@@ -177,7 +207,7 @@ class Program(click.Group):
         formatter.write(f"\n{EXAMPLES}\n{EXIT_CODES}")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> Any:  # noqa: ARG002
-        """Offer the first words of commands, and options."""
+        """Offer commands and options."""
         from click.shell_completion import CompletionItem  # noqa: PLC0415
 
         names = [*first_words(), *(("--help", "--version") if incomplete.startswith("-") else ())]
@@ -188,7 +218,7 @@ class Program(click.Group):
         ]
 
     def complete_below(self, name: str, incomplete: str) -> Any:
-        """Offer the commands below one."""
+        """Offer the subcommands of a command."""
         from click.shell_completion import CompletionItem  # noqa: PLC0415
 
         below = [one for one in names_below(name) if one.startswith(incomplete)]
@@ -205,7 +235,7 @@ PROGRAM: Final = Program(
 
 
 def _with_help(words: Sequence[str]) -> list[str]:
-    """Spell `taskyard` and `taskyard help COMMAND` with --help."""
+    """Turn `taskyard` and `taskyard help COMMAND` into calls with --help."""
     if not words:
         return ["--help"]
     return [*words[1:], "--help"] if words[0] == "help" else list(words)
@@ -220,12 +250,12 @@ def _complete(instruction: str) -> int:
 def _refuse(error: click.UsageError) -> Exit:
     print_error(_message_of(error))
     path = "taskyard" if error.ctx is None else error.ctx.command_path
-    print_err(f'"{harmless(path)} --help" has examples.')
+    print_err(f'see "{harmless(path)} --help"')
     return Exit.USAGE
 
 
 def _message_of(error: click.UsageError) -> str:
-    """Say what is wrong with a command line, and what was probably meant."""
+    """Return the message for a wrong command line, with the nearest known option."""
     if isinstance(error, click.NoSuchOption):
         params = error.ctx.command.get_params(error.ctx) if error.ctx else []
         known = [name for param in params for name in (*param.opts, *param.secondary_opts) if name.startswith("-")]

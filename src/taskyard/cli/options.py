@@ -1,4 +1,4 @@
-"""What the commands build on: a command with examples in its help, types of values, and bundles of options."""
+"""The building blocks of commands: a command class with examples in its help, parameter types, groups of options."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ WIDTH: Final = 80
 #: The longest duration a command takes: some years.
 DURATION_MAX_MS: Final = 300_000_000_000
 OPTIONS: Final = "Options"
-#: Set by completion scripts: which shell asks, and for what.
+#: Set by completion scripts: the shell and the instruction.
 COMPLETE_VARIABLE: Final = "_TASKYARD_COMPLETE"
 
 
 class Formatter(click.HelpFormatter):
-    """Writes headings in bold where people look at them."""
+    """Writes headings in bold on a terminal."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         super().write_usage(prog, args, bold(prefix or "Usage:") + " ")
@@ -56,7 +56,7 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, examples: str = "", **settings: Any) -> None:
         settings["context_settings"] = {
-            "allow_extra_args": True,  # parse_args refuses them in our words
+            "allow_extra_args": True,  # parse_args refuses them with its own message
             "show_default": True,
             "terminal_width": WIDTH,
         }
@@ -67,7 +67,7 @@ class Command(click.Command):
         return HELP
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words behind the name of the command."""
+        """Parse the arguments; refuse unexpected ones."""
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -78,7 +78,7 @@ class Command(click.Command):
         return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options, those about the server in a section of their own."""
+        """List the options, with those of the server in a separate section."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
@@ -93,27 +93,27 @@ class Command(click.Command):
         formatter.write(f"\n{self.examples}")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> Any:
-        """Offer options, and in the first place the commands below this one."""
+        """Offer the subcommands, then the options."""
         found = super().shell_complete(ctx, incomplete)
         below = getattr(ctx.parent and ctx.parent.command, "complete_below", None)
         return [*(below(ctx.info_name, incomplete) if below and not ctx.args else ()), *found]
 
 
 class ServerOption(click.Option):
-    """An option that says which server is meant."""
+    """An option that names the server."""
 
     section = "Server"
 
 
 class Words(click.Choice[str]):
-    """One of some words; an unknown one is answered with the nearest."""
+    """One of some words; an error names the nearest word."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:  # noqa: ARG002
         return unknown_word("value", str(value), self.choices)
 
 
 class Number(click.ParamType[int]):
-    """A whole number within bounds."""
+    """A whole number with bounds."""
 
     name = "number"
 
@@ -133,7 +133,7 @@ class Number(click.ParamType[int]):
 
 
 class Duration(click.ParamType[int]):
-    """A duration as documents have them, in milliseconds: `90s`, `1h30m`. A bare number is seconds."""
+    """A duration in milliseconds, written as in documents: `90s`, `1h30m`. A bare number is seconds."""
 
     name = "duration"
 
@@ -156,7 +156,7 @@ class Duration(click.ParamType[int]):
 
 
 class PlainText(click.ParamType[str]):
-    """Text that is checked, or for which Tab asks the server."""
+    """Text with an optional check."""
 
     name = "text"
 
@@ -177,12 +177,12 @@ PATH: Final = click.Path(path_type=Path)
 
 
 def command(name: str, examples: str) -> Callable[[Callable[..., Any]], Command]:
-    """Make a command of a function."""
+    """Make a command from a function."""
     return click.command(name, cls=Command, examples=examples)
 
 
 def choice(*names: str, words: Sequence[str], help: str, **settings: Any) -> Decorator:
-    """Make an option that takes one of some words."""
+    """Make an option whose value is one of some words."""
     metavar = names[0].lstrip("-").upper()
     return click.option(
         *names, type=Words(words), metavar=metavar, help=f"{help} One of: {', '.join(words)}.", **settings
@@ -195,7 +195,7 @@ def flag(*names: str, help: str) -> Decorator:
 
 
 def duration(*names: str, help: str, bounds: Duration = DURATION, default: tuple[str, int] | None = None) -> Decorator:
-    """Make an option that takes a duration; the command gets milliseconds. The default is given in both forms."""
+    """Make an option for a duration in milliseconds; the default is given as text and in milliseconds."""
     if default is None:
         return click.option(*names, type=bounds, metavar="DURATION", help=help)
     written, ms = default
@@ -205,7 +205,7 @@ def duration(*names: str, help: str, bounds: Duration = DURATION, default: tuple
 
 
 def bundle(name: str, shape: type[Made], *options: Decorator) -> Decorator:
-    """Make options whose values a command gets as one NamedTuple."""
+    """Make options whose values the command gets as one NamedTuple."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -221,7 +221,7 @@ def bundle(name: str, shape: type[Made], *options: Decorator) -> Decorator:
 
 
 def output_option(default: str) -> Decorator:
-    """Make the option that chooses how a command prints its result."""
+    """Make the option for the output format."""
     return choice("--output", "-o", words=FORMS, default=default, help="Output format.")
 
 
@@ -234,7 +234,7 @@ listing_options = bundle(
 
 
 def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]:
-    """Have Tab offer what the server, or a file, knows of some kind: graph, task, bot, pool, profile."""
+    """Complete values of some kind: graph, task, bot, pool, profile."""
 
     def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:  # noqa: ARG001
         from taskyard.cli.commands import completion  # noqa: PLC0415
@@ -245,5 +245,5 @@ def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]
 
 
 def complete_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-    """Have Tab offer files."""
+    """Complete file names."""
     return click.Path().shell_complete(ctx, param, incomplete)

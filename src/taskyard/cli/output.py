@@ -1,7 +1,7 @@
-"""How things are printed on stdout: a table for people, JSON for programs, names for scripts.
+"""Output on stdout: tables for people, JSON for programs, names for scripts.
 
-All text is made harmless in a table and in names; JSON is written in ASCII, so that nothing in it acts on a terminal.
-A table has colours and fits the width where people look at it; a pipe gets every cell whole.
+Text in tables and names is made harmless; JSON is written in ASCII, which no terminal obeys. On a terminal, tables have
+colours and fit its width; a pipe gets whole cells.
 """
 
 import os
@@ -33,7 +33,7 @@ _WORD: Final = re.compile("[a-z]+")
 _RESET: Final = "\x1b[0m"
 _BOLD: Final = "\x1b[1m"
 _GREEN, _YELLOW, _RED, _CYAN, _DIM = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[36m", "\x1b[2m"
-#: How the states of graphs, tasks and bots look.
+#: The colours of the states of graphs, tasks and bots.
 _STATES: Final = {
     "successful": _GREEN, "finished": _GREEN, "alive": _GREEN,
     "running": _CYAN, "stopping": _CYAN, "canceling": _CYAN,
@@ -44,7 +44,7 @@ _STATES: Final = {
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Tell whether a stream should have colours."""
+    """Tell whether to write colours to a stream."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
@@ -53,27 +53,27 @@ def wants_colour(stream: TextIO) -> bool:
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Tell whether a stream is a terminal whose owner wants to see drawings."""
+    """Tell whether a stream is a terminal on which drawings are wanted."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def bold(line: str) -> str:
-    """Make a line on stdout bold, if it should be."""
+    """Make a line for stdout bold, if stdout has colours."""
     return f"{_BOLD}{line}{_RESET}" if wants_colour(sys.stdout) else line
 
 
 def colour_state(cell: str) -> str:
-    """Give what begins with the word for a state its colour."""
+    """Colour a cell that begins with a state."""
     word = _WORD.match(cell)
     colour = _STATES.get(word[0], "") if word else ""
     return f"{colour}{cell}{_RESET}" if colour else cell
 
 
-# Tables: aligned by the width of characters on a screen, cut to the width of a terminal. Cells must be harmless text.
+# Tables: aligned by the width of characters, cut to the width of a terminal. Cells must be harmless.
 
 
 GAP: Final = "  "
-#: A column is not made narrower than this; a terminal that is too narrow wraps.
+#: The minimal width of a column; on a narrower terminal, lines wrap.
 NARROW: Final = 8
 
 
@@ -86,10 +86,9 @@ def format_table(
     fit: bool = False,
     whole: Collection[int] = (),
 ) -> list[str]:
-    """Align rows in columns; with titles, the first row has them.
+    """Align rows in columns; with `titled`, the first row has the titles.
 
-    To `fit` is for lists that are scanned; the columns in `whole` are never cut, the others give way.
-    Whatever is read, or copied from, stays whole: a terminal may wrap it.
+    With `fit`, cells are cut to the width of the terminal, except for the columns in `whole`.
     """
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     room = columns_of(stream) if fit else None
@@ -104,12 +103,12 @@ def format_table(
 
 
 def columns_of(stream: TextIO) -> int | None:
-    """Tell how wide a terminal is; None for what is no terminal."""
+    """Return the width of a terminal; None if the stream is no terminal."""
     if not stream.isatty():
         return None
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and int(told):
-        return int(told)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
     try:
         return os.get_terminal_size(stream.fileno()).columns or None
     except (OSError, ValueError):
@@ -117,14 +116,14 @@ def columns_of(stream: TextIO) -> int | None:
 
 
 def width(text: str) -> int:
-    """Count the columns that text takes: wide characters take two, and marks that join the one before none."""
+    """Count the columns of a text: wide characters take two, combining marks none."""
     if text.isascii():
         return len(text)
     return sum(_width(character) for character in text)
 
 
 def fitted(widths: Sequence[int], room: int, whole: Collection[int] = ()) -> list[int]:
-    """Make the widest columns narrower until a line fits, none below what can still be read, nor those in `whole`."""
+    """Make the widest columns narrower until a line fits, down to the minimal width; never those in `whole`."""
     found = list(widths)
     over = sum(found) + len(GAP) * (len(found) - 1) - room
     while over > 0 and (others := [at for at in range(len(found)) if at not in whole and found[at] > NARROW]):
@@ -137,7 +136,7 @@ def fitted(widths: Sequence[int], room: int, whole: Collection[int] = ()) -> lis
 
 
 def cut(text: str, room: int) -> str:
-    """Shorten text to some columns; dots say that it was."""
+    """Shorten text to some columns, with dots at the end."""
     if width(text) <= room:
         return text
     kept = 0
@@ -149,13 +148,13 @@ def cut(text: str, room: int) -> str:
 
 
 def _aligned(plain: Sequence[str], shown: Sequence[str], widths: Sequence[int]) -> str:
-    """Put the shown cells side by side, each as wide as its column: paint takes no room."""
+    """Join cells, each as wide as its column; escape codes for colours have no width."""
     padded = (one + " " * (most - width(cell)) for cell, one, most in zip(plain, shown, widths, strict=True))
     return GAP.join(padded).rstrip()
 
 
 def _painted(row: Sequence[str], states: Collection[int]) -> list[str]:
-    """Paint the states in a row: those in their columns, or what stands behind the word."""
+    """Colour the states in a row: in the given columns, or after the word `state`."""
     at = states or ({1} if row[0] == "state" else ())
     return [colour_state(cell) if place in at else cell for place, cell in enumerate(row)]
 
@@ -166,36 +165,36 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-# Text for a terminal. What tasks print and what documents contain is hostile: it goes through `harmless`.
+# Text for a terminal. Output of tasks and text of documents may be hostile: it goes through `harmless`.
 
 
-#: A failure's last lines, enough to see it and few enough to see the next one.
+#: How many last lines of a failed task are shown.
 TAIL_LINES_MAX = 10
-#: One line of output on a few lines of a terminal; a minified file must not fill the screen.
+#: Longer lines are cut: a minified file must not fill the screen.
 LINE_LENGTH_MAX = 400
-#: A line that does not end is shown in pieces of this length.
+#: Longer lines are split into pieces of this length.
 LINE_BYTES_MAX = 8_192
 
-#: Sequences that a terminal obeys: OSC and its like with their text (in one line: an end that is missing must not hide
-#: what follows), CSI, then any other escape.
+#: Sequences that a terminal obeys: OSC and similar ones with their text (within a line: a missing end must not hide the
+#: rest), CSI, then any other escape sequence.
 _ESCAPES = re.compile(
     "(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\\\|\x9c)?"
     "|(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]?"
     "|\x1b[ -/]*[0-~]?"
 )
-#: Controls, invisible marks that turn the reading order, surrogates, line separators.
+#: Control characters, marks that reverse the reading order, surrogates, line separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def harmless(text: str) -> str:
-    """Give one line of text that no terminal obeys: escapes are dropped, other hidden characters spelled out."""
+    """Make text safe for a terminal, in one line: drop escape sequences, spell out other hidden characters."""
     plain = _ESCAPES.sub("", text).replace("\t", "    ")
     return plain if plain.isascii() and plain.isprintable() else "".join(map(_visible, plain))
 
 
 def last_lines(tail: str, lines_max: int = TAIL_LINES_MAX) -> list[str]:
-    """Give the last lines that a task printed, each harmless and of a bounded length."""
-    # A lone carriage return starts the line again: a terminal would show only what came last.
+    """Return the last lines of output, each harmless and of limited length."""
+    # A lone carriage return restarts the line: a terminal shows only the last part.
     plain = re.sub(r"\r+\n", "\n", _ESCAPES.sub("", tail))
     lines = [line.rpartition("\r")[2] for line in plain.split("\n")]
     shown = [_cut(harmless(line.rstrip())) for line in lines if line.strip()]
@@ -203,25 +202,25 @@ def last_lines(tail: str, lines_max: int = TAIL_LINES_MAX) -> list[str]:
 
 
 def shown_line(line: bytes) -> str:
-    """Give a line that a task printed as a terminal may show it: what came last in it, and nothing to obey."""
-    # A lone carriage return starts the line again: a terminal would show only what came last.
+    """Make a line of output harmless; after carriage returns, only its last part is shown."""
+    # A lone carriage return restarts the line: a terminal shows only the last part.
     return harmless(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2])
 
 
 class Lines:
-    """Cuts what comes in pieces into lines of a bounded length."""
+    """Cuts pieces of output into lines of limited length."""
 
     def __init__(self, start: int = 0) -> None:
-        """Begin with a byte: the first, unless told."""
-        self.at = start  # where the line begins that has no end yet
+        """Take the offset of the first byte."""
+        self.at = start  # offset of the line that is not complete yet
         self._rest = b""
 
     def of(self, piece: bytes) -> list[bytes]:
-        """Give the lines that a piece completes."""
+        """Return the lines that a piece completes."""
         return [line for _, line in self.placed(piece)]
 
     def placed(self, piece: bytes) -> list[tuple[int, bytes]]:
-        """Give the lines that a piece completes, each with the byte that it begins with."""
+        """Return the lines that a piece completes, each with its offset."""
         *lines, rest = (self._rest + piece).split(b"\n")
         found: list[tuple[int, bytes]] = []
         for line in lines:
@@ -235,13 +234,13 @@ class Lines:
         return found
 
     def rest(self) -> list[bytes]:
-        """Give the last line, if it has no end."""
+        """Return the last line, if it has no line break."""
         rest, self._rest = self._rest, b""
         return [rest] if rest else []
 
 
 def format_duration(elapsed_ms: int) -> str:
-    """Spell a duration."""
+    """Format a duration."""
     if elapsed_ms < 60_000:
         return f"{elapsed_ms / 1000:.1f} s"
     minutes, rest = divmod(elapsed_ms // 1000, 60)
@@ -267,7 +266,7 @@ def _cut(line: str) -> str:
 
 
 def write_stdout(write: Callable[[], object]) -> bool:
-    """Write to stdout; False if that cannot be. A reader that has left has what it wanted, so that is no failure."""
+    """Write to stdout; return False on an error. A closed pipe is no error: the reader has what it wanted."""
     try:
         write()
         sys.stdout.flush()
@@ -280,16 +279,18 @@ def write_stdout(write: Callable[[], object]) -> bool:
     return True
 
 
-def print_faults(name: str, faults: "Iterable[Fault]") -> None:
-    """List what is wrong with a document, a line for each fault, the place first as compilers do."""
+def print_faults(
+    name: str, faults: "Iterable[Fault]", refused: str = "cannot be run", left: str = "nothing was started"
+) -> None:
+    """List the faults of a document, each with its place in front, as compilers do."""
     listed = tuple(faults)
-    print_err(f"{harmless(name)} cannot be run: {plural(len(listed), 'fault')}; nothing was started.")
+    print_err(f"{harmless(name)} {refused}: {plural(len(listed), 'fault')}; {left}.")
     for fault in listed:
         print_err(f"  {harmless(_place(name, fault))}: {harmless(fault.message)}")
 
 
 def print_server_faults(faults: Iterable[tuple[str, str]]) -> None:
-    """List what a server found wrong, each with its place."""
+    """List the faults that a server found, each with its path."""
     for path, message in faults:
         print_err(f"  {harmless(path)}: {harmless(message)}" if path else f"  {harmless(message)}")
 
@@ -312,7 +313,7 @@ def print_err(line: str) -> None:
 
 
 def _silence() -> None:
-    # Python writes what is left once more at its end, and would complain.
+    # At its exit Python flushes stdout again, and would print an error.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -323,11 +324,11 @@ def _place(name: str, fault: "Fault") -> str:
 
 
 def unknown_word(what: str, word: str, known: Iterable[str]) -> str:
-    """Say that there is no such word, and which one comes nearest, or else which ones there are."""
+    """Say that a word is unknown, and name the nearest known one, or all of them."""
     return unknown_name(what, harmless(word), known)
 
 
-#: How things can be printed.
+#: The output formats.
 FORMS: Final = ("table", "json", "jsonl", "name")
 
 Thing = TypeVar("Thing", bound="DataclassInstance")
@@ -335,25 +336,25 @@ Column = tuple[str, Callable[[Any], object]]
 
 
 class Id(str):
-    """The id of a graph or a task: a table shows its end, which is enough to name it."""
+    """The id of a graph or a task: a table shows only its end, which is enough to name it."""
 
     __slots__ = ()
 
 
-#: How many digits of an id a table shows; more, if two ids of a table end in the same.
+#: How many digits of an id a table shows; more if two ids of the table have the same end.
 ENDING_DIGITS: Final = 6
-#: The columns that name graphs and tasks: a narrow terminal does not cut them.
+#: Columns with names of graphs and tasks, which are never cut.
 _NAMING: Final = frozenset({"id", "task", "graph", "subject", "held by", "waiting"})
 
 
 class Listing(NamedTuple):
-    """How a list is printed."""
+    """How to print a list."""
 
     output: str = "table"
     columns: str | None = None
 
     def chosen(self, columns: Sequence[Column]) -> list[Column]:
-        """Give the columns that are wanted; all, unless told."""
+        """Return the wanted columns; by default all."""
         known = dict(columns)
         wanted = [one.strip().lower() for one in self.columns.split(",")] if self.columns else list(known)
         for one in wanted:
@@ -373,33 +374,33 @@ def print_list(
     *,
     fit: bool = True,
 ) -> Exit:
-    """Print many things; what a server gives page by page is not gathered before it has to be.
+    """Print objects; lines are printed as soon as the server has sent their page.
 
-    Tables fit a terminal, unless they are there to be read as a whole.
+    With `fit`, tables are cut to the width of a terminal.
     """
     chosen = listing.chosen(columns)
     writers: dict[str, Callable[[], None]] = {
-        "table": lambda: _give_table(format_list(things, chosen, fit=fit)),
-        "json": lambda: _give_json([asdict(thing) for thing in things]),
-        "jsonl": lambda: _give_at_once(_json(asdict(thing)) for thing in things),
-        "name": lambda: _give_at_once(harmless(name(thing)) for thing in things),
+        "table": lambda: _print_table(format_list(things, chosen, fit=fit)),
+        "json": lambda: _print_json([asdict(thing) for thing in things]),
+        "jsonl": lambda: _print_at_once(_json(asdict(thing)) for thing in things),
+        "name": lambda: _print_at_once(harmless(name(thing)) for thing in things),
     }
-    return _arrived(writers[listing.output])
+    return _write(writers[listing.output])
 
 
 def print_one(shape: dict[str, Any], form: str, lines: Callable[[], Iterable[str]], name: str) -> Exit:
-    """Print one thing; `lines` tells it to people."""
+    """Print one object; `lines` makes the lines for people."""
     writers: dict[str, Callable[[], None]] = {
-        "table": lambda: _give_lines(lines()),
-        "json": lambda: _give_json(shape),
+        "table": lambda: _print_lines(lines()),
+        "json": lambda: _print_json(shape),
         "jsonl": lambda: print_line(_json(shape)),
         "name": lambda: print_line(harmless(name)),
     }
-    return _arrived(writers[form])
+    return _write(writers[form])
 
 
 def format_age(at_ms: int) -> str:
-    """Say how long ago something was."""
+    """Format how long ago a time was."""
     passed = max(0, round(time.time() - at_ms / 1000))
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if passed >= 2 * size:
@@ -408,34 +409,34 @@ def format_age(at_ms: int) -> str:
 
 
 def format_time(at_ms: int) -> str:
-    """Spell a moment."""
+    """Format a time."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def format_time_ms(at_ms: int) -> str:
-    """Spell a moment with its milliseconds, without a space."""
+    """Format a time with milliseconds, without a space."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03}Z"
 
 
 def format_counts(counts: dict[str, int]) -> str:
-    """Put counts in a line: `3 successful, 1 failed`."""
+    """Format counts: `3 successful, 1 failed`."""
     return ", ".join(f"{count} {harmless(state)}" for state, count in counts.items() if count) or "none"
 
 
 def format_cell(value: object) -> str:
-    """Put something into a cell: one harmless line."""
+    """Format a cell: one harmless line."""
     if value is None or value == "":
         return "-"
     return harmless(("no", "yes")[value] if isinstance(value, bool) else str(value))
 
 
 def format_fields(shape: Any, columns: Sequence[Column]) -> list[str]:
-    """Tell of one thing, a line for each column."""
+    """Format one object, with a line for each column."""
     return format_table([[title, format_cell(value(shape))] for title, value in columns], sys.stdout)
 
 
 def format_list(things: Iterable[Any], columns: Sequence[Column], *, fit: bool = True) -> list[str]:
-    """Lay things out as a table, its titles above; nothing for no things."""
+    """Format objects as a table with titles; no lines if there are no objects."""
     found = [[value(thing) for _, value in columns] for thing in things]
     if not found:
         return []
@@ -447,7 +448,7 @@ def format_list(things: Iterable[Any], columns: Sequence[Column], *, fit: bool =
 
 
 def _digits_shown(ids: Iterable[Id]) -> int:
-    """Tell how many digits tell the ids of one table apart."""
+    """Return how many last digits distinguish the ids of a table."""
     every = set(ids)
     longest = max(map(len, every), default=ENDING_DIGITS)
     return next(
@@ -456,13 +457,13 @@ def _digits_shown(ids: Iterable[Id]) -> int:
     )
 
 
-def _give_table(lines: list[str]) -> None:
-    _give_lines(lines)
+def _print_table(lines: list[str]) -> None:
+    _print_lines(lines)
     if not lines:
         print_err("nothing to show")
 
 
-def _give_json(shape: object) -> None:
+def _print_json(shape: object) -> None:
     print_line(_json(shape, indent=2))
 
 
@@ -472,17 +473,17 @@ def _json(shape: object, indent: int | None = None) -> str:
     return json.dumps(shape, indent=indent)
 
 
-def _give_lines(lines: Iterable[str]) -> None:
+def _print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         print_line(line)
 
 
-def _give_at_once(lines: Iterable[str]) -> None:
-    """Write each line when it is there: whoever reads them does not wait for the next page."""
+def _print_at_once(lines: Iterable[str]) -> None:
+    """Write each line at once, without waiting for the next page."""
     for line in lines:
         print_line(line)
         sys.stdout.flush()
 
 
-def _arrived(write: Callable[[], None]) -> Exit:
+def _write(write: Callable[[], None]) -> Exit:
     return Exit.OK if write_stdout(write) else Exit.ERROR

@@ -1,16 +1,26 @@
-"""The work behind the commands, as the commands see it; the composition root brings the real thing."""
+"""Interfaces of what commands need from the server, the bot and the engine; `taskyard.main` implements them."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from taskyard.cli.progress import WatchedGraph
 from taskyard.wire.api import Checkup
-from taskyard.wire.progress import Observer, Outcome, Question
+from taskyard.wire.progress import Decide, Outcome
+
+
+class LocalGraph(WatchedGraph, Protocol):
+    """A graph that runs in this process; watching it carries it on."""
+
+    def outcome(self) -> Outcome:
+        """Return how it ended, once watching it is over."""
+        ...
 
 
 class Plan(Protocol):
-    """A graph that is ready to run: everything that can be refused has been looked at."""
+    """A validated graph that is ready to run."""
 
     @property
     def name(self) -> str: ...
@@ -20,45 +30,45 @@ class Plan(Protocol):
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """The tasks that ask a person and wait for an answer for ever."""
+        """The approvals of the graph that have no timeout."""
         ...
 
-    def run(
-        self,
-        jobs: int,
-        observer: Observer,
-        decide: Callable[[Question | None], bool | None],
-        logs: Path | None,
-        show_output: bool,
-    ) -> Outcome:
-        """Run it to its end, at most `jobs` tasks at a time; tell `observer` of everything, from this thread.
+    def start(
+        self, jobs: int, decide: Decide, logs: Path | None, show_output: bool, outputs: Path | None = None
+    ) -> AbstractContextManager[LocalGraph]:
+        """Run the graph, at most `jobs` tasks at a time; raise `StartFailed` if that is not possible.
 
-        `decide` is asked what tasks ask, again and again until it knows.
-        If `logs` names a folder, everything that attempts print is kept there. `show_output`: the observer hears of it.
+        `decide` answers approvals.
+        The folder `outputs`, if given, gets the output files of tasks at the end.
+        The folder `logs`, if given, gets all output of tasks. With `show_output` the output is part of the news.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServeSpec:
-    """How a server is wanted."""
+    """How to start a server."""
 
     host: str
-    port: int  # 0: any that is free
+    port: int  # 0: any free port
     database: str
     authentication: bool
-    admin_token: Path | None  # a file that has a token for everything, or is going to have one
-    folder: Path | None = None  # of its own: made if it is not there, and for its owner alone
-    tls_cert: Path | None = None  # with what it shows itself; none: plain HTTP
+    admin_token: Path | None  # file with an admin token; created if it does not exist
+    folder: Path | None = None  # data folder; created if it does not exist, and readable by its owner only
+    tls_cert: Path | None = None  # certificate; without one, plain HTTP
     tls_key: Path | None = None
-    tasks_max: int | None = None  # how many tasks one request may ask for
-    lease_ms: int | None = None  # how long bots may be silent about what they run
+    tasks_max: int | None = None  # maximum number of tasks in one request
+    lease_ms: int | None = None  # how long bots may be silent
     scheduler_id: str = "taskyard"  # the first word of every routing key
+    files: str = ""  # where files of tasks are kept: a folder or s3://BUCKET/PREFIX; empty: beside the database file
+    secrets_key_file: Path | None = None  # with the keys of secrets; none: beside an SQLite database
+    events: bool = True  # background work begins when a commit causes it, not only every few seconds
+    periodic_passes: bool = True  # admission passes also run every few seconds
 
 
 @dataclass(frozen=True, slots=True)
 class BotSpec:
-    """How a bot is wanted."""
+    """How to start a bot."""
 
     url: str
     token: str = field(repr=False)
@@ -68,41 +78,52 @@ class BotSpec:
     dimensions: Mapping[str, list[str]]
     dimensions_file: Path | None
     once: bool
-    inherit: bool  # whether tasks have all of the bot's own environment
-    ca_file: str | None = None  # with the certificate of who signed the server's
-    keep_output: Path | None = None  # a folder for what tasks print beyond what a server gets as it is printed
-    user: str | None = None  # as whom tasks run; None: as the bot does
-    connected: Callable[[str], None] | None = None  # hears the pool when the server knows the bot
+    inherit: bool  # whether tasks get the whole environment of the bot
+    ca_file: str | None = None  # certificate of the authority that signed the certificate of the server
+    keep_output: Path | None = None  # folder for output beyond the part that the server gets at once
+    user: str | None = None  # user to run tasks as; None: the user of the bot
+    check: str | None = None  # command that fails while the machine is unfit
+    check_every_s: float = 60.0
+    cache_age_s: float = 14 * 86_400.0  # after how long without use a cache is removed
+    cache_free_percent: int = 10  # caches are removed until so much of the disk is free
+    connected: Callable[[str], None] | None = None  # called with the pool when the bot is connected
 
 
 class StartFailed(Exception):
-    """A server or a bot that cannot be; the text says why, and what helps."""
+    """A server, a bot or a run cannot start; the text says why, and what helps."""
 
 
 class Backend(Protocol):
-    """What the commands can have done for them."""
+    """What commands can do in this process."""
 
     def plan(self, text: bytes, name: str, limits: Mapping[str, int]) -> Plan:
-        """Read a document; raise `RefusedDocument` with every fault when it cannot be run.
+        """Validate a document; raise `RefusedDocument` with all its faults if it has any.
 
-        `limits` says how much there is of what its tasks share.
+        `limits` has the totals of named limits.
         """
         ...
 
     def check_up(self, database: str, repair: bool) -> Checkup:
-        """Recount every number of a database, and mend what can be mended if that is wanted.
+        """Check a database, and repair it with `repair`; raise `Unchecked` if it cannot be checked.
 
-        Raise `Unchecked` when it cannot be looked at. `database` is an address, or the path of a file.
+        `database` is an address, or the path of a file.
+        """
+        ...
+
+    def add_secret_key(self, file: Path) -> str:
+        """Put a new key before the keys of secrets in a file, which is made if need be; return the id of the key.
+
+        Raise `StartFailed` when that cannot be.
         """
         ...
 
     def serve(self, spec: ServeSpec, ready: Callable[[str, str | None], None]) -> None:
-        """Serve until a signal ends it; tell `ready` the address, and the first token if there was none before.
+        """Serve until a signal; call `ready` with the address, and with the first token if there was none.
 
-        Raise `Unserved` when that cannot be.
+        Raise `StartFailed` if that is not possible.
         """
         ...
 
     def bot(self, spec: BotSpec) -> int:
-        """Be a bot until a signal ends it, and give its exit code; raise `Unserved` when that cannot be."""
+        """Run a bot until a signal and return its exit code; raise `StartFailed` if that is not possible."""
         ...

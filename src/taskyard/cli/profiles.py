@@ -1,7 +1,7 @@
 """Profiles: which server a command is for, and the user's own file of servers with their tokens.
 
-`sdk/profiles.py` reads the files; this module reports what is odd in them on stderr, and writes the user's file. The
-file holds secrets, so only its owner may read it.
+`sdk/profiles.py` reads the files; this module prints warnings about them and writes the file of the user, which only
+the owner can read because it has tokens.
 """
 
 import os
@@ -54,30 +54,31 @@ __all__ = [
     "write_secret",
 ]
 
-#: What a profile may be called: it needs no quotes anywhere.
+#: The name of a profile: it needs no quotes anywhere.
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-#: The variables of the environment that commands read, with their meaning; the page of commands lists them from here.
+#: The environment variables that commands read; docs/commands.md lists them.
 VARIABLES: Final[Mapping[str, str]] = {
-    "TASKYARD_URL": "the server's address",
-    "TASKYARD_TOKEN": "the token; nobody else can see it, unlike one on a command line",
-    "TASKYARD_PROFILE": "the name of one of your profiles; `TASKYARD_URL` wins over its address",
-    "TASKYARD_CA_FILE": "a file with the certificate of the authority that signed the server's",
-    "NO_COLOR": "if not empty: no colours and no drawing, only plain lines",
-    "FORCE_COLOR": "if neither empty nor 0: colours on a pipe, too; `NO_COLOR` wins over it",
-    "TERM": "`dumb` is a terminal without colours and drawing",
-    "COLUMNS": "how wide tables are on a terminal, unless it says so itself",
-    "PGHOST": "PostgreSQL's own: `taskyard doctor` asks the database that it names; see also the next three",
-    "PGHOSTADDR": "the same by address",
-    "PGSERVICE": "the same by the name of a service",
-    "PGDATABASE": "the same by the name of a database",
-    "XDG_CONFIG_HOME": "where `taskyard/config.toml` is; `~/.config` unless told",
-    "XDG_DATA_HOME": "where `taskyard up` and bots keep things, in `taskyard`; `~/.local/share` unless told",
+    "TASKYARD_URL": "address of the server",
+    "TASKYARD_TOKEN": "token; unlike one on a command line, other users cannot see it",
+    "TASKYARD_PROFILE": "name of a profile; `TASKYARD_URL` overrides its address",
+    "TASKYARD_CA_FILE": "file with the certificate of the authority that signed the server's",
+    "TASKYARD_TASK_ID": "id of the running task, which gets the artifacts of `taskyard put --artifact`; bots set it",
+    "NO_COLOR": "if not empty: no colours and no live view, only lines",
+    "FORCE_COLOR": "if neither empty nor 0: colours on a pipe, too; `NO_COLOR` overrides it",
+    "TERM": "`dumb`: a terminal without colours and live view",
+    "COLUMNS": "width of tables on a terminal",
+    "PGHOST": "host of PostgreSQL, which `taskyard doctor` checks; so are the next three",
+    "PGHOSTADDR": "address of PostgreSQL",
+    "PGSERVICE": "service name of PostgreSQL",
+    "PGDATABASE": "database name of PostgreSQL",
+    "XDG_CONFIG_HOME": "folder of `taskyard/config.toml`; default `~/.config`",
+    "XDG_DATA_HOME": "folder of `taskyard/`, the data of `taskyard up` and bots; default `~/.local/share`",
 }
 
 
 class CannotEdit(Exception):
-    """The user's file cannot be changed; the text says why."""
+    """The file of the user cannot be changed; the text says why."""
 
 
 def find(url: str | None, token: str | None, profile: str | None = None, ca_file: str | None = None) -> Target:
@@ -99,17 +100,17 @@ def look(
 
 
 def project_file() -> Path | None:
-    """Find the project file, here or above."""
+    """Find the project file, in this folder or its parents."""
     return profiles.project_file(print_error)
 
 
 def read() -> ProfileFile:
-    """Read the user's file; a missing or unreadable file is empty."""
+    """Read the file of the user; a missing or unreadable file is empty."""
     return profiles.read_profiles(print_error)
 
 
 def save(profile: Profile, *, use: bool) -> None:
-    """Add a profile, or replace the one of the same name; `use` makes it the default."""
+    """Add or replace a profile; with `use`, make it the default."""
     content = _load()
     values = {
         "by": "up" if profile.by_up else None,
@@ -130,7 +131,7 @@ def use(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove a profile; if it was the default, there is none."""
+    """Remove a profile; if it was the default, there is no default any more."""
     content = _load()
     content.get("profiles", {}).pop(name, None)
     if content.get("profile") == name:
@@ -139,20 +140,20 @@ def remove(name: str) -> None:
 
 
 def write_secret(file: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
+    """Write a file atomically, readable by its owner only."""
     if not file.parent.exists():
         make_folder(file.parent)
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     with suppress(FileNotFoundError):
         draft.unlink()
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w", encoding="utf-8") as out:
-        os.fchmod(out.fileno(), FILE_MODE)  # whatever the umask took away
+        os.fchmod(out.fileno(), FILE_MODE)  # whatever the umask is
         out.write(text)
     draft.replace(file)
 
 
 def _load() -> dict[str, Any]:
-    """Read the whole file, with the keys that we do not know; one that is not TOML is not overwritten."""
+    """Read the whole file, unknown keys included; raise `CannotEdit` if it is not TOML."""
     import tomllib  # noqa: PLC0415 - few commands change the file
 
     try:

@@ -1,15 +1,12 @@
-"""Progress of graphs on stderr: of local runs, of `submit --wait`, and the refreshing of `--watch`.
-
-A view is told of progress and shows it on stderr. It decides nothing and keeps only what it shows.
-"""
+"""Progress of graphs on stderr, for `run` and `--wait`, and the refreshing of `--watch`."""
 
 import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TextIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeAlias
 
 import click
 
@@ -31,518 +28,497 @@ from taskyard.cli.output import (
     shown_line,
     write_stdout,
 )
-from taskyard.wire.progress import STILL_SECONDS, Observer, Outcome, Printed, Progress, Reason, State
+from taskyard.wire.progress import SIGNALED_BASE, Printed, Progress, Reason, RunningTask, State, shell_exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from taskyard.cli.ports import Plan
+    from taskyard.cli.drawing import LiveView
     from taskyard.sdk.client import Client
     from taskyard.wire.api import GraphView, Reused, TaskView
     from taskyard.wire.explain import WhyGraphView
 
 
-# Where a graph or a task on a server stands, in a line for people. All text of tasks is made harmless here.
+# The state of a graph or a task on a server, for people. All text of tasks is made harmless here.
 
 
-#: States that a task comes to rest in, and those of them that are a failure.
+#: States in which a task stays by itself; the failures among them; and the successes.
 RESTING: Final = frozenset({"successful", "failed", "error", "canceled", "skipped", "blocked"})
 FAILED: Final = ("failed", "error")
 WELL: Final = frozenset({"successful", "skipped"})
-#: States of tasks that run, or are being ended.
+#: States of tasks that run or are being stopped.
 MOVING: Final = frozenset({"running", "stopping"})
-#: States of tasks that have not begun, and may.
+#: States of tasks that have not begun and still may.
 LEFT: Final = frozenset({"unscheduled", "blocked", "pending", "waiting"})
-#: Reasons of tasks that run, or are being ended.
+#: Reasons of tasks that run or are being stopped.
 UNDER_WAY: Final = frozenset({"under_way", "assigned", "stop_asked"})
 
 
 def headline(seen: "GraphView") -> str:
-    """Say where a graph stands."""
+    """Return the state of a graph and its tasks in one line."""
     return f"{harmless(seen.name or seen.id)}: {harmless(seen.state)}: {format_counts(counts(seen))}"
 
 
 def counts(seen: "GraphView") -> dict[str, int]:
-    """Give how many tasks are in each state; those that a bot has in hand and has not begun do not run yet."""
+    """Count the tasks by state; those that a bot was handed ahead count as assigned, not as running."""
     if not seen.assigned:
         return seen.counts
     return {**seen.counts, "running": running(seen), "assigned": seen.assigned}
 
 
 def running(seen: "GraphView") -> int:
-    """How many tasks of a graph are in state running and have begun."""
+    """Count the tasks that are in state running and have begun."""
     return max(0, seen.counts.get("running", 0) - seen.assigned)
 
 
 def done(seen: "GraphView") -> tuple[int, int]:
-    """How many tasks of a graph have come to rest, and how many there are."""
+    """Count the tasks that have come to rest, and all tasks."""
     return sum(count for state, count in seen.counts.items() if state in RESTING), sum(seen.counts.values())
 
 
 def failed(seen: "GraphView") -> int:
-    """How many tasks of a graph failed."""
+    """Count the tasks that failed."""
     return count(seen, FAILED)
 
 
 def count(seen: "GraphView", states: "Iterable[str]") -> int:
-    """How many tasks of a graph are in some states."""
+    """Count the tasks in some states."""
     return sum(seen.counts.get(state, 0) for state in states)
 
 
 def end_of(task: "TaskView") -> Exit | None:
-    """Give the exit code for how a task ended; None while it has not."""
+    """Return the exit code for the end of a task; None if it has not ended."""
     if task.state not in RESTING:
         return None
     return Exit.OK if task.state in WELL else Exit.FAILED
 
 
 def ending(reason: str | None, exit_code: int | None) -> str:
-    """Name the reason for an end, with the exit code, or with a sentence where the word alone does not tell."""
+    """Return the reason of an end with the exit code, if there is one."""
     if reason == "bad_result":
-        return f"{reason}: its result, progress or checkpoint cannot be taken"
+        return f"{reason}: its result, progress, checkpoint or files cannot be taken"
     if reason == "exit_code" and exit_code is not None:
         return f"exit code {exit_code}"
     return " ".join(str(part) for part in (reason, exit_code) if part is not None)
 
 
-def failure(task: "TaskView") -> str:
-    """Tell of a failed task."""
-    tries = f", attempt {task.attempt}" if task.attempt > 1 else ""
-    note = f": {task.note}" if task.note else ""
-    reason = harmless(f"{ending(task.reason, task.exit_code)}{note}{tries}")
-    return f"{harmless(task.state):<11} {harmless(task.label)} ({reason}; {harmless(task.id)})"
-
-
-class HeldLines:
-    """Tells in a log what holds a graph: once for each cause. That tasks run is no news there."""
-
-    def __init__(self) -> None:
-        self._told: object = None
-
-    def news(self, held: "WhyGraphView | None") -> "Iterator[str]":
-        """Give the line that is new, if there is one; None says that the graph has moved."""
-        if held is None:
-            self._told = None
-            return
-        causes = [(group.state, group.reason, group.count) for group in held.groups]
-        if causes != self._told and any(group.reason not in UNDER_WAY for group in held.groups):
-            yield harmless(held.sentence)
-        self._told = causes
-
-
-def again(seen: "GraphView") -> str:
-    """Tell what a graph runs again."""
+def rerun_of(seen: "GraphView") -> str:
+    """Say which graph a graph reruns, and from which tasks."""
     labels = format_cell(", ".join(seen.rerun_from))
-    return f"{harmless(seen.rerun_of or '')} from {labels}; {plural(seen.reused, 'task')} taken over"
+    return f"{harmless(seen.rerun_of or '')} from {labels}; {plural(seen.reused, 'task')} reused"
 
 
-def taken_over(source: "Reused") -> str:
-    """Tell whose end was taken over."""
+def reused_from(source: "Reused") -> str:
+    """Say whose outcome a task reuses."""
     where = f"task {source.task}, attempt {source.attempt}, of graph {source.graph_id}"
-    return f"taken over from {harmless(where)}"
+    saved = "" if source.saved_ms is None else f", which saved {format_duration(source.saved_ms)}"
+    return f"reused from {harmless(where)}{saved}"
 
 
-# How attempts and graphs of a run ended, in words for people. All text of tasks is made harmless.
+# The end of an attempt, for people, with the end of its output. All text of tasks is made harmless.
+
+
+class Line(NamedTuple):
+    """A line that stays on the screen; its text is harmless."""
+
+    text: str
+    state: str = ""  # of the task that the line is about; the live view colours the line by it
+
+
+#: Something that happened in a graph; `NewsLines` turns it into lines.
+News = Line | Progress | Printed
+
+
+def failure(task: "TaskView") -> str:
+    """Describe a failed task on a server in a line."""
+    return task_lines(_failure(task))[0]
+
+
+def _failure(task: "TaskView", tail: str = "") -> Progress:
+    exit_code = shell_exit_code(task.exit_code)
+    return Progress(
+        task.label, task.state, task.attempt, task.reason, exit_code, task.duration_ms, tail, note=task.note, id=task.id
+    )
 
 
 def attempt_ending(progress: Progress) -> str:
-    """Say how an attempt ended."""
+    """Describe the end of an attempt."""
     parts = [_cause(progress)]
     if progress.attempt > 1:
         parts.append(f"attempt {progress.attempt}")
     if progress.elapsed_ms is not None:
         parts.append(format_duration(progress.elapsed_ms))
-    return ", ".join(part for part in parts if part)
+    ending = ", ".join(part for part in parts if part)
+    return f"{ending}; {harmless(progress.id)}" if progress.id else ending
 
 
-def state_counts(tasks: Iterable[Progress]) -> str:
-    """Count tasks by state: `3 successful, 1 failed`."""
-    return ", ".join(f"{count} {state}" for state, count in Counter(task.state.value for task in tasks).items())
-
-
-def outcome_headline(outcome: Outcome) -> str:
-    """Say how a graph ended, in a line."""
-    ended = f"{harmless(outcome.name)}: {outcome.state} in {format_duration(outcome.elapsed_ms)}"
-    return f"{ended}: {state_counts(outcome.tasks.values())}" if outcome.tasks else ended
-
-
-#: Ends that no exit code tells.
-_CAUSES = {
+#: Reasons that say more than an exit code.
+_CAUSES: Final[Mapping[str, str]] = {
     Reason.TIMED_OUT: "timed out",
     Reason.DENIED: "denied",
     Reason.GRAPH_FAILED: "the graph inside it did not finish",
     Reason.SILENT: "printed nothing for too long",
-    Reason.BAD_RESULT: "its result, progress or checkpoint cannot be taken",
+    Reason.BAD_RESULT: "its result, progress, checkpoint or files cannot be taken",
     Reason.BOT_LOST: "its bot was lost",
+    Reason.MISSING: "its playbook, inventory or files are not there",
+    Reason.BOT_FAILED: "its bot could not run it",
+    Reason.RETURNED: "given back by its bot",
+    Reason.UNRENEWED: "its bot could not renew the lease",
     Reason.EXPIRED: "waited too long for a bot",
-    Reason.NO_BOT: "no bot here can run it",
+    Reason.NO_BOT: "no bot can run it",
     Reason.DEADLINE: "its deadline is over",
+    Reason.PREREQUISITE_FAILED: "a prerequisite failed",
 }
 
 
 def _cause(progress: Progress) -> str:
-    if progress.reason in _CAUSES:
-        return _CAUSES[progress.reason]
-    if progress.reason is Reason.SIGNALED and progress.exit_code:
-        return f"ended by signal {progress.exit_code - 128}"
-    return f"exit code {progress.exit_code}" if progress.exit_code else ""
+    reason, exit_code = progress.reason or "", progress.exit_code
+    if reason == Reason.SIGNALED and exit_code:
+        cause = f"ended by signal {exit_code - SIGNALED_BASE}"
+    else:
+        unnamed = harmless(reason) if progress.state in _FAILING else ""
+        cause = _CAUSES.get(reason) or (f"exit code {exit_code}" if exit_code else unnamed)
+    return f"{cause}: {harmless(progress.note)}" if progress.note else cause
 
 
-class RunProgress(AbstractContextManager["RunProgress"], Observer, Protocol):
-    """Shows progress while it is open."""
-
-    def say(self, line: str) -> None:
-        """Say something that stays."""
-        ...
-
-    def ask(self, line: str) -> None:
-        """Say something that a person answers on the same terminal, and leave the terminal to that person."""
-        ...
-
-    def go_on(self) -> None:
-        """Take the terminal back: nothing is asked any more."""
-        ...
+def task_lines(progress: Progress) -> list[str]:
+    """Describe a task in a line; if it failed, add the last lines of its output."""
+    line = f"{harmless(progress.state):<11} {harmless(progress.label)}"
+    details = _DETAILS.get(progress.state, attempt_ending)(progress)
+    first = f"{line} ({details})" if details else line
+    # A pending task with an exit code has failed and is about to be repeated.
+    failed = progress.exit_code not in (None, 0) or progress.state in _FAILING
+    return [first, *_tail_lines(progress)] if failed else [first]
 
 
-def choose_run_progress(plan: "Plan", jobs: int, show_output: bool) -> RunProgress:
-    """Choose the live view for a terminal that can draw, and plain lines for everything else."""
-    if not can_draw(sys.stderr):
-        return PlainRunProgress(plan, jobs, sys.stderr, show_output)
-    from taskyard.cli.drawing import LiveRunProgress  # noqa: PLC0415 - drawing costs time to load
-
-    return LiveRunProgress(plan, show_output)
-
-
-class PlainRunProgress:
-    """One line for everything that happens, free of escape codes."""
-
-    def __init__(self, plan: "Plan", jobs: int, stream: TextIO, show_output: bool) -> None:
-        self._opening = f"{harmless(plan.name)}: {plural(len(plan.labels), 'task')}, {jobs} at a time"
-        self._stream = stream
-        self._held = HeldLines()
-        self._output = Output(show_output)
-
-    def __enter__(self) -> Self:
-        self.say(self._opening)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Every line has been shown already."""
-
-    def show(self, progress: Progress) -> None:
-        for line in (*self._output.rest(progress), *self._output.lines(progress)):
-            self.say(line)
-
-    def printed(self, piece: Printed) -> None:
-        for line in self._output.of(piece):
-            self.say(line)
-
-    def hold(self, held: "WhyGraphView | None") -> None:
-        for line in self._held.news(held):
-            self.say(line)
-
-    def say(self, line: str) -> None:
-        # Nobody may be listening any more; the work goes on all the same.
-        with suppress(OSError):
-            self._stream.write(line + "\n")
-            self._stream.flush()
-
-    ask = say
-
-    def go_on(self) -> None:
-        """Nothing was taken away."""
-
-
-class Output:
-    """What tasks print, as lines with the label of the task; and progress, without output that has been shown."""
-
-    def __init__(self, shown: bool) -> None:
-        self._shown = shown
-        self._begun: dict[str, Lines] = {}
-
-    def of(self, piece: Printed) -> list[str]:
-        """Give the lines that a piece of output completes."""
-        return _labeled(piece.label, self._begun.setdefault(piece.label, Lines()).of(piece.output))
-
-    def rest(self, progress: Progress) -> list[str]:
-        """Give the line that an attempt had begun when something became of it."""
-        begun = self._begun.pop(progress.label, None)
-        return [] if begun is None else _labeled(progress.label, begun.rest())
-
-    def lines(self, progress: Progress) -> list[str]:
-        """Put what became of a task in a line, with what it printed last unless that has been shown."""
-        is_shown = self._shown and progress.reason is not Reason.GRAPH_FAILED
-        return lines(progress)[:1] if is_shown else lines(progress)
-
-
-def _labeled(label: str, output: list[bytes]) -> list[str]:
-    return [f"{harmless(label)} | {shown_line(line)}" for line in output]
-
-
-def lines(progress: Progress) -> list[str]:
-    """Put what became of a task in a line, and what it printed last below it when it went wrong."""
-    line = f"{progress.state:<11} {harmless(progress.label)}"
-    told = _TOLD.get(progress.state, attempt_ending)(progress)
-    first = f"{line} ({told})" if told else line
-    # Pending with an end behind it: the attempt failed and is going to be repeated.
-    went_wrong = progress.exit_code not in (None, 0) or progress.state in _WENT_WRONG
-    return [first, *_tail(progress)] if went_wrong else [first]
-
-
-def _tail(progress: Progress) -> list[str]:
-    """Show the last that a task printed, and whether there was more."""
+def _tail_lines(progress: Progress) -> list[str]:
     shown = last_lines(progress.tail, TAIL_LINES_MAX + 1)
-    cut = ["  (the lines before are left out; --logs DIR keeps all)"] if len(shown) > TAIL_LINES_MAX else []
+    whole = f"`taskyard logs {harmless(progress.id)}` prints all" if progress.id else "--logs DIR keeps all"
+    cut = [f"  (the lines before are left out; {whole})"] if len(shown) > TAIL_LINES_MAX else []
     return cut + [f"  | {line}" for line in shown[-TAIL_LINES_MAX:]]
 
 
-def _blocked(progress: Progress) -> str:
-    return f"not run: {', '.join(map(harmless, progress.blocked_by))} failed"
+def _labels(labels: Iterable[str]) -> str:
+    return ", ".join(map(harmless, labels))
 
 
-def _unscheduled(progress: Progress) -> str:
-    return f"not run: waits for {', '.join(map(harmless, progress.blocked_by))}"
-
-
-def _running(progress: Progress) -> str:
-    return f"attempt {progress.attempt}" if progress.attempt > 1 else ""
-
-
-_WENT_WRONG = frozenset({State.FAILED, State.ERROR, State.PENDING})
-_TOLD: dict[State, Callable[[Progress], str]] = {
-    State.BLOCKED: _blocked,
-    State.RUNNING: _running,
+_FAILING = frozenset({State.FAILED, State.ERROR, State.PENDING})
+_DETAILS: Final[Mapping[str, Callable[[Progress], str]]] = {
+    State.BLOCKED: lambda progress: f"not run: {_labels(progress.blocked_by)} failed",
     State.STOPPING: lambda _: "Ctrl-C again kills it",
-    State.UNSCHEDULED: _unscheduled,
+    State.UNSCHEDULED: lambda progress: f"not run: waits for {_labels(progress.blocked_by)}",
     State.WAITING: lambda _: "no bot here can run it",
     State.PENDING: lambda progress: f"{attempt_ending(progress)}; again",
 }
 
 
-# How far a graph on a server is, on stderr: drawn on a terminal, now and then a line elsewhere.
+class NewsLines:
+    """Turns news into lines; with `show_output` also the output of tasks, each line with the label of its task."""
+
+    def __init__(self, show_output: bool) -> None:
+        self._show_output = show_output
+        self._output: dict[str, Lines] = {}
+
+    def lines_of(self, news: News) -> "Iterator[Line]":
+        """Yield the lines for one piece of news."""
+        if isinstance(news, Line):
+            yield news
+        elif isinstance(news, Printed):
+            yield from _labeled(news.label, self._output.setdefault(news.label, Lines()).of(news.output))
+        else:
+            output = self._output.pop(news.label, None)
+            yield from () if output is None else _labeled(news.label, output.rest())
+            # A failed graph has no output of its own: its tail says which of its tasks failed.
+            is_shown = self._show_output and news.reason != Reason.GRAPH_FAILED
+            first, *tail = task_lines(news)
+            yield Line(first, news.state)
+            yield from () if is_shown else map(Line, tail)
 
 
-#: A log must not fill up with lines that say almost the same.
-LINE_SECONDS: Final = 5.0
-
-Running = Callable[[], list[str]]
+def _labeled(label: str, output: Iterable[bytes]) -> list[Line]:
+    return [Line(f"{harmless(label)} | {shown_line(line)}") for line in output]
 
 
-class GraphProgress(AbstractContextManager["GraphProgress"], Protocol):
-    """Shows how far a graph is while it is open."""
-
-    def show(self, seen: "GraphView", running: Running) -> None:
-        """Show a graph as it is now; `running` asks for the labels of what runs."""
-        ...
-
-    def hold(self, held: "WhyGraphView | None") -> None:
-        """Show what holds the graph while nothing moves, again and again; None: it moves."""
-        ...
-
-    def say(self, line: str) -> None:
-        """Say something that stays."""
-        ...
+# Views of a graph on stderr: drawn on a terminal, lines elsewhere.
 
 
-class PlainGraphProgress:
-    """Lines without escape codes: one when something has changed and the last one is some time ago."""
+#: Counts are logged at most this often: a log must not fill up with lines that say almost the same.
+COUNTS_SECONDS: Final = 5.0
+#: Asks for the tasks that run.
+Running = Callable[[], "Sequence[RunningTask]"]
+View: TypeAlias = "PlainView | LiveView"
 
-    def __init__(self) -> None:
+
+def choose_view(counts: bool, name: str = "", total: int = 0) -> "View":
+    """Choose the live view on a terminal that can draw, and lines elsewhere.
+
+    A log gets the counts of tasks by state now and then, or instead a line for each task that begins. The live view
+    begins with a name and a number of tasks, if they are known.
+    """
+    if not can_draw(sys.stderr):
+        return PlainView(counts)
+    from taskyard.cli.drawing import LiveView  # noqa: PLC0415 - drawing costs time to load
+
+    return LiveView(name, total)
+
+
+class PlainView:
+    """Lines without escape codes."""
+
+    def __init__(self, counts: bool) -> None:
+        self._counts = counts
         self._last = ""
         self._next = 0.0
-        self._held = HeldLines()
+        self._running: set[RunningTask] = set()
+        self._causes: object = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Every line has been shown already."""
+        """Every line has been written already."""
 
-    def show(self, seen: "GraphView", running: Running) -> None:  # noqa: ARG002 - counts are enough for a log
-        line = headline(seen)
-        if line != self._last and (seen.settled or time.monotonic() >= self._next):
-            self._last, self._next = line, time.monotonic() + LINE_SECONDS
-            self.say(line)
+    def show(self, seen: "GraphView", running: Running) -> None:
+        if self._counts:
+            self._say_counts(headline(seen))
+        else:
+            self._say_begun(running())
 
     def hold(self, held: "WhyGraphView | None") -> None:
-        for line in self._held.news(held):
-            self.say(line)
+        """Say it once for each cause; that tasks run is not worth a line."""
+        causes = held and [(group.state, group.reason, group.count) for group in held.groups]
+        if held and causes != self._causes and any(group.reason not in UNDER_WAY for group in held.groups):
+            self.say(Line(harmless(held.sentence)))
+        self._causes = causes
 
-    def say(self, line: str) -> None:
-        # Nobody may be listening any more; the waiting goes on all the same.
-        with suppress(OSError):
-            print_err(line)
+    def say(self, *lines: Line) -> None:
+        for line in lines:
+            print_err(line.text)
+
+    def pause(self) -> None:
+        """Nothing is drawn."""
+
+    def resume(self) -> None:
+        """Nothing is drawn."""
+
+    def _say_counts(self, line: str) -> None:
+        if line != self._last and time.monotonic() >= self._next:
+            self._last, self._next = line, time.monotonic() + COUNTS_SECONDS
+            self.say(Line(line))
+
+    def _say_begun(self, running: "Sequence[RunningTask]") -> None:
+        for task in running:
+            if task not in self._running:
+                attempt = f" (attempt {task.attempt})" if task.attempt > 1 else ""
+                self.say(Line(f"{State.RUNNING:<11} {harmless(task.label)}{attempt}"))
+        self._running = set(running)
 
 
-# Watching a graph on a server until it is settled: how far it is, what runs, and every failure as it comes.
-#
-# It asks the server for counts, and for tasks only where these have changed: watching costs the same for a graph of
-# any size. All of it goes to stderr, made harmless.
+# Watching a graph until nothing in it can move: `run`, and `--wait` of `submit` and `rerun`.
 
 
-#: How many running tasks are named: the drawing must fit on a terminal of 24 lines.
-RUNNING_MAX: Final = 12
-#: How many failures are told with what they printed; the others are counted.
-FAILURES_MAX: Final = 20
-#: How many questions of a graph are told while it is watched, and how deep they are looked for.
-TOLD_MAX: Final = 20
-DEEP_MAX: Final = 8
-#: How much of a failure's output is asked for: the last lines are in it.
-TAIL_BYTES: Final = 8_192
+#: When no task of a graph has moved for so long, the view says what holds the graph.
+STILL_SECONDS: Final = 3.0
+#: How often that reason is refreshed: it contains times.
+HELD_SECONDS: Final = 1.0
 
 
-def watch(client: "Client", graph: str, timeout_s: float) -> "GraphView":
-    """Show a graph until it is settled; say so and end when that takes too long."""
-    told, asked, held = _Failures(client, graph), Questions(client), _Held(client)
-    try:
-        with _graph_progress() as shown:
-            for seen in client.watch(graph, timeout_s):
-                _show(client, seen, [told, asked], held, shown)
-    except TimeoutError as late:
-        print_error(f"{late}; it goes on, and `taskyard show {graph}` looks at it")
-        raise CommandFailed(Exit.TIMED_OUT) from late
+class WatchedGraph(Protocol):
+    """A graph that is watched, on a server or in this process."""
+
+    #: Errors after which the next look may succeed.
+    transient_errors: tuple[type[Exception], ...]
+
+    def looks(self) -> "Iterator[GraphView]":
+        """Yield the graph as it is, again and again, the last time when nothing in it can move."""
+        ...
+
+    def news(self, seen: "GraphView") -> Iterable[News]:
+        """Return what happened up to this look."""
+        ...
+
+    def running(self, seen: "GraphView") -> "Sequence[RunningTask]":
+        """Return tasks that run; those that a bot was only handed ahead do not."""
+        ...
+
+    def why(self) -> "WhyGraphView":
+        """Explain what holds the graph."""
+        ...
+
+
+def watch(graph: WatchedGraph, view: "View", *, show_output: bool = False) -> "GraphView":
+    """Show a graph until nothing in it can move; return it as it is then."""
+    lines, held = NewsLines(show_output), _Held(graph)
+    for seen in graph.looks():
+        with suppress(*graph.transient_errors):
+            for news in graph.news(seen):
+                view.say(*lines.lines_of(news))
+            view.hold(held.by(seen))
+            if not seen.settled:
+                view.show(seen, partial(graph.running, seen))
     return seen
 
 
-def _show(
-    client: "Client",
-    seen: "GraphView",
-    tellers: "Sequence[_Failures | Questions]",
-    held: "_Held",
-    shown: GraphProgress,
-) -> None:
-    from taskyard.sdk.errors import Overloaded, Unreachable  # noqa: PLC0415
-
-    # A server that is away just now is asked for the details with the next look.
-    with suppress(Overloaded, Unreachable):
-        for line in (line for one in tellers for line in one.new_in(seen)):
-            shown.say(line)
-        shown.hold(held.by(seen))
-        shown.show(seen, lambda: _running_labels(client, seen))
-
-
-def _running_labels(client: "Client", seen: "GraphView") -> list[str]:
-    """Name some of the tasks of a graph that run; not what bots have in hand and have not begun."""
-    found = client.tasks(seen.id, state="running", limit=RUNNING_MAX + seen.assigned)
-    return [task.label for task in found if task.reason != "assigned"][:RUNNING_MAX]
-
-
-def exit_of_graph(client: "Client", seen: "GraphView") -> Exit:
-    """Say with an exit code how a settled graph ended, or one in which nothing moves any more."""
-    if not seen.settled and seen.deadlock is not None:
-        print_error(harmless(seen.deadlock.sentence))
-        return Exit.NO_BOT
-    if seen.state == "finished":
-        return Exit.OK
-    failed = [task for state in FAILED for task in client.tasks(seen.id, state=state, limit=FAILURES_MAX)]
-    return Exit.NO_BOT if failed and all(task.reason == "no_bot" for task in failed) else Exit.FAILED
-
-
-def _graph_progress() -> GraphProgress:
-    if not can_draw(sys.stderr):
-        return PlainGraphProgress()
-    from taskyard.cli.drawing import LiveGraphProgress  # noqa: PLC0415 - drawing costs time to load
-
-    return LiveGraphProgress()
+def exit_of_failures(reasons: Iterable[str]) -> Exit:
+    """Choose the exit code of a graph that did not finish, by the reasons of its failed tasks."""
+    return Exit.NO_BOT if set(reasons) == {Reason.NO_BOT} else Exit.FAILED
 
 
 class _Held:
     """Asks what holds a graph when nothing has moved in it for a while."""
 
-    def __init__(self, client: "Client") -> None:
-        self._client = client
+    def __init__(self, graph: WatchedGraph) -> None:
+        self._graph = graph
         self._last: object = None
-        self._since = 0.0
+        self._ask_at = 0.0
+        self._why: WhyGraphView | None = None
 
     def by(self, seen: "GraphView") -> "WhyGraphView | None":
         if (now := (seen.state, seen.moved_ms, seen.counts)) != self._last:
-            self._last, self._since = now, time.monotonic()
-        still = time.monotonic() >= self._since + STILL_SECONDS
-        return self._client.why_graph(seen.id) if still and not seen.settled else None
+            self._last, self._ask_at, self._why = now, time.monotonic() + STILL_SECONDS, None
+        elif time.monotonic() >= self._ask_at and not seen.settled:
+            self._why = self._graph.why()
+            self._ask_at = time.monotonic() + HELD_SECONDS
+        return self._why
 
 
-class _Failures:
-    """Tells each failure once, with the last that it printed."""
+# A graph on a server. The server is asked for counts, and for tasks only if these have changed, so watching costs the
+# same for a graph of any size.
 
-    def __init__(self, client: "Client", graph: str) -> None:
+
+#: How many running tasks are named: the drawing must fit on a terminal of 24 lines.
+RUNNING_MAX: Final = 12
+#: How many failures are described with the end of their output; the others are only counted.
+FAILURES_MAX: Final = 20
+#: How many approvals of a graph are named, and how deep graphs inside tasks are searched for them.
+APPROVALS_MAX: Final = 20
+APPROVALS_DEPTH_MAX: Final = 8
+#: How much of a failure's output is asked for: the last lines are in it.
+TAIL_BYTES: Final = 8_192
+
+
+def wait(client: "Client", graph: str, timeout_s: float) -> "GraphView":
+    """Show a graph on a server until it is settled; fail the command if that takes too long."""
+    try:
+        with choose_view(counts=True) as view:
+            seen = watch(ServerGraph(client, graph, timeout_s), view)
+            if seen.settled:
+                view.say(Line(headline(seen)))
+    except TimeoutError as late:
+        print_error(f"{late}; the graph continues: taskyard show {graph}")
+        raise CommandFailed(Exit.TIMED_OUT) from late
+    return seen
+
+
+def exit_of_graph(client: "Client", seen: "GraphView") -> Exit:
+    """Choose the exit code of a graph that is settled, or in which nothing moves any more."""
+    if not seen.settled and seen.deadlock is not None:
+        print_error(harmless(seen.deadlock.sentence))
+        return Exit.NO_BOT
+    if seen.state == "finished":
+        return Exit.OK
+    return exit_of_failures(
+        task.reason for state in FAILED for task in client.tasks(seen.id, state=state, limit=FAILURES_MAX)
+    )
+
+
+class ServerGraph:
+    """A graph on a server. Its news are each failure, with the end of the output, and each approval."""
+
+    def __init__(self, client: "Client", graph: str, timeout_s: float) -> None:
+        from taskyard.sdk.errors import Overloaded, Unreachable  # noqa: PLC0415 - it comes with the client
+
+        self.transient_errors: tuple[type[Exception], ...] = (Overloaded, Unreachable)
         self._client = client
         self._graph = graph
-        self._counts: Counter[str] = Counter()
-        self._told: set[tuple[str, int]] = set()
+        self._timeout_s = timeout_s
+        self._failed: list[int] = []
+        self._reported: set[tuple[str, int]] = set()
+        self._approvals = Approvals(client)
 
-    def new_in(self, seen: "GraphView") -> "Iterator[str]":
-        counts = Counter({state: seen.counts.get(state, 0) for state in FAILED})
-        for state in FAILED:
-            if counts[state] != self._counts[state]:
+    def looks(self) -> "Iterator[GraphView]":
+        return self._client.watch(self._graph, self._timeout_s)
+
+    def news(self, seen: "GraphView") -> "Iterator[News]":
+        counts = [seen.counts.get(state, 0) for state in FAILED]
+        if counts != self._failed:
+            for state in FAILED:
                 for task in self._client.tasks(self._graph, state=state, limit=FAILURES_MAX):
-                    yield from self._tell(task)
-        self._counts = counts
+                    yield from self._new_failure(task)
+            self._failed = counts
+        yield from map(Line, self._approvals.new_in(seen))
 
-    def _tell(self, task: "TaskView") -> "Iterator[str]":
-        if (task.id, task.attempt) in self._told or len(self._told) >= FAILURES_MAX:
+    def running(self, seen: "GraphView") -> "list[RunningTask]":
+        found = self._client.tasks(self._graph, state="running", limit=RUNNING_MAX + seen.assigned)
+        return [RunningTask(task.label, task.attempt) for task in found if task.reason != "assigned"][:RUNNING_MAX]
+
+    def why(self) -> "WhyGraphView":
+        return self._client.why_graph(self._graph)
+
+    def _new_failure(self, task: "TaskView") -> "Iterator[News]":
+        if (task.id, task.attempt) in self._reported or len(self._reported) >= FAILURES_MAX:
             return
-        self._told.add((task.id, task.attempt))
-        yield failure(task)
+        self._reported.add((task.id, task.attempt))
         if task.inner_graph is not None:
-            yield f"  its graph: taskyard show {harmless(task.inner_graph)}"
-        elif task.attempt:
-            yield from (f"  | {line}" for line in tail(self._client, task.id, task.attempt))
+            yield Line(failure(task), task.state)
+            yield Line(f"  its graph: taskyard show {harmless(task.inner_graph)}")
+        else:
+            yield _failure(task, tail(self._client, task.id, task.attempt) if task.attempt else "")
 
 
-def tail(client: "Client", task: str, attempt: int) -> list[str]:
-    """Give the last lines that an attempt printed."""
-    size = next((one.output_bytes for one in client.attempts(task) if one.number == attempt), 0)
-    if not size:
-        return []
-    body = client.output(task, attempt=attempt, start=max(0, size - TAIL_BYTES))
-    return last_lines(body.decode(errors="replace"))
-
-
-class Questions:
-    """Tells what a graph, or one inside it, asks people: each question once."""
+class Approvals:
+    """Names each approval for which a graph, or one inside it, waits, once."""
 
     def __init__(self, client: "Client") -> None:
         self._client = client
-        self._told: set[tuple[str, int]] = set()
+        self._reported: set[tuple[str, int]] = set()
 
     def new_in(self, seen: "GraphView") -> "Iterator[str]":
-        """Put each new question in a line, with how to answer it."""
-        for task in self._asking(seen.id, DEEP_MAX) if seen.counts.get("running") else ():
-            if (task.id, task.attempt) not in self._told and len(self._told) < TOLD_MAX:
-                self._told.add((task.id, task.attempt))
-                asked = harmless(message_of(self._client.task(task.id).definition))
-                yield f"waiting for approval: {harmless(task.label)}: {asked}; taskyard approve {task.id}"
+        """Yield a line for each new approval, with the command that answers it."""
+        for task in self._pending(seen.id, APPROVALS_DEPTH_MAX) if seen.counts.get("running") else ():
+            if (task.id, task.attempt) not in self._reported and len(self._reported) < APPROVALS_MAX:
+                self._reported.add((task.id, task.attempt))
+                message = harmless(message_of(self._client.task(task.id).definition))
+                yield f"waiting for approval: {harmless(task.label)}: {message}; taskyard approve {task.id}"
 
-    def _asking(self, graph: str, deep: int) -> "Iterator[TaskView]":
-        for task in self._client.tasks(graph, state="running", limit=TOLD_MAX):
+    def _pending(self, graph: str, depth: int) -> "Iterator[TaskView]":
+        for task in self._client.tasks(graph, state="running", limit=APPROVALS_MAX):
             if task.kind == "approval":
                 yield task
-            elif task.inner_graph is not None and deep:
-                yield from self._asking(task.inner_graph, deep - 1)
+            elif task.inner_graph is not None and depth:
+                yield from self._pending(task.inner_graph, depth - 1)
+
+
+def tail(client: "Client", task: str, attempt: int) -> str:
+    """Return the end of the output of an attempt."""
+    size = next((one.output_bytes for one in client.attempts(task) if one.number == attempt), 0)
+    if not size:
+        return ""
+    return client.output(task, attempt=attempt, start=max(0, size - TAIL_BYTES)).decode(errors="replace")
 
 
 def message_of(definition: Any) -> str:
-    """Find what an approval asks in the definition of its task."""
+    """Return the message of an approval from the definition of its task."""
     asked = definition["slices"][0]["payload"]["approval"]
     return str(asked["message"] if isinstance(asked, dict) else asked)
 
 
-# `--watch`: looking again and again, until it is over, somebody ends it, or time is up.
+# `--watch`: refresh until the end, an interrupt or the timeout.
 #
-# A terminal is drawn anew with each look; elsewhere each change is one line of JSON. A server that is away for some
-# minutes is waited for.
+# A terminal is redrawn at each refresh; elsewhere each change is one line of JSON. If the server cannot be reached for
+# some minutes, the command waits for it.
 
 
-#: For how long nobody may answer: a server that is started again is back within that.
-AWAY_SECONDS_MAX: Final = 300.0
-#: A look costs the server something.
+#: For how long the server may be unreachable: a restart takes less.
+UNREACHABLE_SECONDS_MAX: Final = 300.0
+#: The shortest time between two refreshes: each one loads the server.
 EVERY_SECONDS_MIN: Final = 0.2
-#: How high a terminal is that does not say so.
-LINES_UNTOLD: Final = 24
+#: The height of a terminal that does not tell its size.
+DEFAULT_HEIGHT: Final = 24
 
 
 class Watch(NamedTuple):
-    """Whether to go on looking, and for how long."""
+    """Whether to refresh, how often and for how long."""
 
     watch: bool = False
     every: int = 2_000
@@ -559,7 +535,7 @@ watch_options = bundle(
 
 
 class Snapshot(NamedTuple):
-    """What one look saw: things with ids, the same for people, and the exit code if nothing is going to change."""
+    """One refresh: objects with ids, the lines for people, and the exit code if nothing will change any more."""
 
     shapes: Sequence[dict[str, Any]]
     lines: Sequence[str]
@@ -567,33 +543,33 @@ class Snapshot(NamedTuple):
 
 
 def follow(look: Callable[[], Snapshot], watch: Watch, output: str) -> Exit:
-    """Look until it is over; give the exit code."""
-    eye = _renderer(output)
+    """Refresh until the end or the timeout; return the exit code."""
+    render = _renderer(output)
     until = time.monotonic() + watch.timeout / 1000
     pause = max(EVERY_SECONDS_MIN, watch.every / 1000)
     ended: list[Exit] = []
-    arrived = write_stdout(lambda: ended.append(_rounds(look, eye, until, pause)))
-    return (ended or [Exit.OK])[0] if arrived else Exit.ERROR
+    written = write_stdout(lambda: ended.append(_refresh(look, render, until, pause)))
+    return (ended or [Exit.OK])[0] if written else Exit.ERROR
 
 
-def _rounds(look: Callable[[], Snapshot], eye: "Renderer", until: float, pause: float) -> Exit:
+def _refresh(look: Callable[[], Snapshot], render: "Renderer", until: float, pause: float) -> Exit:
     from taskyard.sdk.errors import Overloaded, Unreachable  # noqa: PLC0415 - it comes with the client
 
-    heard = time.monotonic()
+    answered_at = time.monotonic()
     while True:
         try:
             seen = look()
         except (Overloaded, Unreachable):
-            if time.monotonic() > min(until, heard + AWAY_SECONDS_MAX):
+            if time.monotonic() > min(until, answered_at + UNREACHABLE_SECONDS_MAX):
                 raise
         else:
-            heard = time.monotonic()
-            eye(seen)
+            answered_at = time.monotonic()
+            render(seen)
             if seen.end is not None:
                 return seen.end
         left = until - time.monotonic()
         if left <= 0:
-            print_error("the time for watching is up; --timeout says how long")
+            print_error("--watch timed out; --timeout DURATION sets the limit")
             return Exit.TIMED_OUT
         time.sleep(min(pause, left))
 
@@ -602,31 +578,31 @@ Renderer = Callable[[Snapshot], None]
 
 
 def _renderer(output: str) -> Renderer:
-    """Choose how changes are shown; refuse what cannot be shown again and again."""
+    """Choose how changes are shown; refuse output formats that cannot be refreshed."""
     if output == "jsonl":
         return _Lines()
     if output != "table":
-        raise click.UsageError("--watch goes with -o table or -o jsonl")
+        raise click.UsageError("--watch needs -o table or -o jsonl")
     if not sys.stdout.isatty():
-        raise click.UsageError("--watch into a pipe or a file needs -o jsonl, one line for each change")
-    return _draw if can_draw(sys.stdout) else _Changes()
+        raise click.UsageError("--watch needs -o jsonl if stdout is not a terminal: it prints a line for each change")
+    return _redraw if can_draw(sys.stdout) else _Changes()
 
 
-def _draw(seen: Snapshot) -> None:
-    """Draw over what was there, as far as the terminal is high."""
-    room = max(1, _height() - 2)
-    shown = list(seen.lines[:room]) or ["nothing to show"]
-    if len(seen.lines) > room:
-        shown[-1] = f"and {len(seen.lines) - room + 1} more lines"
+def _redraw(seen: Snapshot) -> None:
+    """Draw the first lines, as many as fit, over the last drawing."""
+    most = max(1, _height() - 2)
+    shown = list(seen.lines[:most]) or ["nothing to show"]
+    if len(seen.lines) > most:
+        shown[-1] = f"and {len(seen.lines) - most + 1} more lines"
     sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in shown) + "\x1b[J")
     sys.stdout.flush()
 
 
 def _height() -> int:
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).lines or LINES_UNTOLD
+        return os.get_terminal_size(sys.stdout.fileno()).lines or DEFAULT_HEIGHT
     except OSError:
-        return LINES_UNTOLD
+        return DEFAULT_HEIGHT
 
 
 class _Changes:
@@ -643,7 +619,7 @@ class _Changes:
 
 
 class _Lines:
-    """Prints each thing that is new or has changed; one that is not seen any more is told as gone."""
+    """Prints each object that is new or has changed, and `gone` for each that is not listed any more."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}

@@ -1,5 +1,5 @@
 """Every rule of Taskyard, as tables and functions.
 
-Nothing in here reads a clock, rolls a die, opens a file or writes a log: `now`, ids and chance are arguments.
-So every rule can be tried in a test, in any order, at any time of day. Start with `words`, then `machine`.
+Nothing here reads a clock, uses randomness, opens a file or writes a log: `now`, ids and random numbers are arguments.
+So every rule can be tested in any order. Start with `states`.
 """

@@ -29,7 +29,7 @@ from taskyard.core.structs import struct_replace, value
 
 #: Beyond this growth, as a logarithm, any delay of a millisecond or more has reached the longest.
 _GROWTH_MAX: Final = log(RERUN_DELAY_MAX_MS) + 1
-#: Aliases of the words on the hot path: a global is faster than an attribute of the enum.
+#: Aliases of enum members: together they save a twentieth of the instructions of a life (`benchmarks.lives`, 64).
 _ADMIT: Final = Signal.ADMIT
 _CLAIM: Final = Signal.CLAIM
 _SUCCEED: Final = Signal.SUCCEED
@@ -62,6 +62,7 @@ class Rules:
     slices: tuple[Patience, ...] = (Patience(),)
     deadline_ms: Millis | None = None
     not_before_ms: Millis | None = None
+    idempotent: bool = False  # a result of the same work may be reused
 
     def __post_init__(self) -> None:
         if not 0 <= self.reruns <= RERUNS_MAX:
@@ -134,6 +135,7 @@ def rules_of(task: Task, submitted: Millis) -> Rules:
         slices=tuple(Patience(one.expires_ms, one.wait_for_capacity) for one in task.slices),
         deadline_ms=task.deadline.moment(submitted) if task.deadline else None,
         not_before_ms=task.not_before.moment(submitted) if task.not_before else None,
+        idempotent=task.idempotent,
     )
 
 
@@ -143,6 +145,9 @@ ATTEMPT_SIGNALS: Final = frozenset({Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Si
 #: bot as soon as it begins looks like one that never began.
 SPARED: Final = frozenset({Reason.RETURNED, Reason.UNRENEWED})
 SPARED_MAX: Final = 2
+#: A task that was lost with so many different bots in a round is taken for what loses them, however many retries are
+#: left: it would go on through the whole fleet.
+POISON_BOTS: Final = 5
 
 
 def report(life: Life, rules: Rules, attempt: int, signal: Signal, now: Millis, exit_code: int | None = None) -> Ruling:
@@ -170,6 +175,20 @@ def spare(life: Life, rules: Rules, reason: Reason, now: Millis) -> Ruling:
     return _rule(life, Signal.LOSE, reason, lost, again=lost)
 
 
+def poisoned(life: Life, rules: Rules, now: Millis) -> Ruling:
+    """Decide about a lost attempt of a task that has lost so many bots that it is not tried again."""
+    if life.state is not _RUNNING or past(rules.deadline_ms, now):
+        return report(life, rules, life.attempt, Signal.LOSE, now)
+    return _rule(life, Signal.LOSE, Reason.POISON, _ended(life, Signal.LOSE, life.state))
+
+
+def unrunnable(life: Life, rules: Rules, now: Millis) -> Ruling:
+    """Decide about an attempt for which something is missing that no other bot has: it is not tried again."""
+    if life.state is not State.RUNNING or past(rules.deadline_ms, now):
+        return report(life, rules, life.attempt, Signal.LOSE, now)
+    return _rule(life, Signal.LOSE, Reason.MISSING, _ended(life, Signal.LOSE, life.state))
+
+
 def overdue(life: Life, rules: Rules, now: Millis) -> Ruling:
     """Decide about a task that no bot has and whose deadline may have passed."""
     if life.state in LEASED or life.state in ENDED or not past(rules.deadline_ms, now):
@@ -185,12 +204,12 @@ def expire(life: Life, rules: Rules, slice_index: int, now: Millis, capacity: Se
     if slice_index > life.slice_index or due_ms is None or now < due_ms:
         return _unmoved(life, Outcome.ILLEGAL)
     following = None if past(rules.deadline_ms, now) else _next_slice(rules, capacity, slice_index + 1)
-    reason = _why_expired(life, rules, now) if following is None else Reason.EXPIRED
+    reason = why_expired(life, rules, now) if following is None else Reason.EXPIRED
     return _rule(life, Signal.EXPIRE, reason, life, again=_on_slice(life, following))
 
 
 def expires_at(life: Life, rules: Rules) -> Millis | None:
-    """Say when the current slice expires; None while it does not wait for a bot."""
+    """Return when the current slice expires; None while it does not wait for a bot."""
     if life.waits_since_ms is None:
         return None
     return Millis(life.waits_since_ms + rules.slices[life.slice_index].expires_ms)
@@ -205,7 +224,7 @@ def choose_slice(life: Life, rules: Rules, capacity: Sequence[bool]) -> Ruling:
 
 
 def born(rules: Rules) -> Life:
-    """Give the life of a new task."""
+    """Return the life of a new task."""
     return Life(not_before_ms=rules.not_before_ms)
 
 
@@ -220,7 +239,7 @@ def rerun(life: Life, rules: Rules, now: Millis) -> Ruling:
 
 
 def admitted(life: Life, now: Millis) -> Life:
-    """Give the life of an admitted task: its wait for a bot begins now, unless it began before."""
+    """Return the life of an admitted task: its wait for a bot begins now, unless it began before."""
     return Life(
         _moved(life, _ADMIT),
         life.attempt,
@@ -236,7 +255,7 @@ def admitted(life: Life, now: Millis) -> Life:
 
 
 def held(life: Life, reason: Reason, now: Millis) -> Life:
-    """Give the life of a task that stays pending. One that is held because no bot matches waits as if it were admitted.
+    """Return the life of a task that stays pending. If no bot matches, its slice waits as if the task were admitted.
 
     That wait continues when the task is admitted or sent back: else a slice whose bots come and go would never expire.
     It ends when the task is held for any other reason.
@@ -247,7 +266,7 @@ def held(life: Life, reason: Reason, now: Millis) -> Life:
 
 
 def claimed(life: Life) -> Life:
-    """Give the life of a task that a bot takes: its next attempt begins."""
+    """Return the life of a task that a bot takes: its next attempt begins."""
     # The wait is over; a further attempt waits anew. So a long attempt does not use up the expiry of its slice.
     return Life(
         _moved(life, _CLAIM),
@@ -263,44 +282,49 @@ def claimed(life: Life) -> Life:
     )
 
 
+def reused(life: Life) -> Life:
+    """Give the life of a task that reuses a result: that counts as its attempt 0, whichever it had before."""
+    state = _moved(life, Signal.REUSE)
+    return struct_replace(life, state=state, attempt=0, began_after=0, ended=None, waits_since_ms=None)
+
+
 def past(deadline_ms: Millis | None, now: Millis) -> bool:
-    """Tell whether a deadline has passed; at the deadline itself it has."""
+    """Whether a deadline has passed; at the deadline itself it has."""
     return deadline_ms is not None and now >= deadline_ms
 
 
-def lease_over(life: Life, rules: Rules, now: Millis, spared: Reason | None = None) -> tuple[Signal, Ruling]:
+def lease_over(
+    life: Life, rules: Rules, now: Millis, spared: Reason | None = None, *, poison: bool = False
+) -> tuple[Signal, Ruling]:
     """Decide about an attempt whose lease is over, when no process of it can live any more.
 
-    Its bot was lost, which costs a retry unless `spared` is given; or it ended the attempt at the deadline and could
-    not report that.
+    Its bot was lost, which costs a retry unless `spared` is given, and allows none if it is `poison`; or it ended the
+    attempt at the deadline and could not report that.
     """
     if past(rules.deadline_ms, now):
         return Signal.DEADLINE, report(life, rules, life.attempt, Signal.DEADLINE, now)
     if spared is not None:
         return Signal.LOSE, spare(life, rules, spared, now)
+    if poison:
+        return Signal.LOSE, poisoned(life, rules, now)
     return Signal.LOSE, report(life, rules, life.attempt, Signal.LOSE, now)
 
 
 def lease_until(now: Millis, lease_ms: int, deadline_ms: Millis | None) -> Millis | None:
-    """Say until when a task may be leased or renewed now; None when its deadline has passed.
+    """Return until when a task may be leased or renewed now; None when its deadline has passed.
 
     A lease has its full length however near the deadline is: the bot ends the attempt there and needs time to report.
     """
     return None if past(deadline_ms, now) else Millis(now + lease_ms)
 
 
-def lapsed(until: Millis, now: Millis) -> bool:
-    """Tell whether a lease is over. Pass the latest one: it may just have been renewed."""
-    return now >= until
-
-
 def given_again_at(until: Millis) -> Millis:
-    """Say from when on a lapsed lease counts as lost and its task may be given to another bot."""
+    """Return from when on an expired lease counts as lost and its task may be given to another bot."""
     return Millis(until + fleet.GUARD_MS)
 
 
 def own_lease(now: Millis, timeout_ms: int | None, deadline_ms: Millis | None) -> Millis | None:
-    """Give the end of the lease of a task that the server runs itself; None means no end."""
+    """Return the end of the lease of a task that the server runs itself; None means no end."""
     ends = _earlier(deadline_ms, None if timeout_ms is None else Millis(now + timeout_ms))
     return None if ends is None else Millis(ends - fleet.GUARD_MS)
 
@@ -319,7 +343,7 @@ def fence_after(fence: int, now: Millis) -> int:
 
 
 def due_at(life: Life, rules: Rules, until: Millis | None, now: Millis) -> Millis | None:
-    """Say when the next timeout of a task is due; `until` is the end of its lease."""
+    """Return when the next timeout of a task is due; `until` is the end of its lease."""
     state = life.state
     if state in ENDED:
         return None
@@ -339,7 +363,7 @@ def _earlier(one: Millis | None, other: Millis | None) -> Millis | None:
 
 
 def back_off_ms(rules: Rules, reruns_used: int) -> int:
-    """Say how long the next rerun waits: the delay, `factor` times longer for each rerun before, at most a day."""
+    """Return how long the next rerun waits: the delay, `factor` times longer for each rerun before, at most a day."""
     if rules.delay_ms and reruns_used * log(rules.factor) > _GROWTH_MAX:
         return RERUN_DELAY_MAX_MS
     # Whole numbers only, rounded to the nearest: no float overflows, and 100 ms times 1.15 are 115.
@@ -357,7 +381,7 @@ def _ended(life: Life, signal: Signal, state: State) -> Life:
 
 
 def _unbegun(life: Life) -> Life:
-    """Give the life of a task whose latest attempt did not begin: the first of its round does not count as one."""
+    """Return the life of a task whose latest attempt did not begin: the first of its round does not count as one."""
     return struct_replace(life, began_after=life.attempt) if life.attempt == life.began_after + 1 else life
 
 
@@ -408,7 +432,7 @@ def _after_loss(life: Life, rules: Rules, now: Millis) -> Life | None:
 
 def _next_slice(rules: Rules, capacity: Sequence[bool], start: int) -> int | None:
     if len(capacity) != len(rules.slices):
-        raise ValueError(f"capacity is told for {len(capacity)} slices of {len(rules.slices)}")
+        raise ValueError(f"capacity is given for {len(capacity)} slices of {len(rules.slices)}")
     serving = (
         index for index in range(start, len(capacity)) if capacity[index] or rules.slices[index].wait_for_capacity
     )
@@ -419,7 +443,8 @@ def _on_slice(life: Life, index: int | None) -> Life | None:
     return None if index is None else struct_replace(life, slice_index=index, waits_since_ms=None)
 
 
-def _why_expired(life: Life, rules: Rules, now: Millis) -> Reason:
+def why_expired(life: Life, rules: Rules, now: Millis) -> Reason:
+    """Say why a task ends that has no slice left after it waited for a bot."""
     if past(rules.deadline_ms, now):
         return Reason.DEADLINE
     # No bot took the retry of a lost attempt: report the loss, not the wait.

@@ -1,8 +1,8 @@
-"""The chain of tasks that determines when a graph ends: the one it had, or the one that is still to come.
+"""The critical path of a graph: the chain of tasks that determined its end, or will.
 
-Looking back, a task began once the last of what it required had ended, or the first if one was enough (`decisive`).
-Looking forward, everything that can still run is taken to succeed and to find a bot at once, so what comes out is the
-earliest end (`forecast`). Both cost as much as there are tasks and edges. Nothing here knows how long things take.
+For the past, a task began once the last of its prerequisites had ended, or the first if one was enough (`decisive`).
+For the future, the forecast assumes that every task succeeds and finds a bot at once, so it is the earliest end
+(`forecast`). The cost of both is linear in tasks and edges. Durations of tasks are arguments.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from taskyard.core.states import BEHIND, LEASED, SHUT, Join, On, State
 from taskyard.core.structs import value
 
-# Looking back.
+# The past.
 
 
 @value
@@ -32,7 +32,7 @@ class Spell:
 
 
 def decisive(join: Join, began_ms: int, prerequisites: Iterable[Before]) -> Before | None:
-    """Name the prerequisite whose end let a task begin at `began_ms`; None if it waited for nobody."""
+    """Return the prerequisite whose end let a task begin at `began_ms`; None if it waited for none."""
     ended = [one for one in prerequisites if one.ended_ms <= began_ms]
     if join is Join.ANY:
         return min((one for one in ended if one.met), key=lambda one: (one.ended_ms, one.task), default=None)
@@ -40,11 +40,11 @@ def decisive(join: Join, began_ms: int, prerequisites: Iterable[Before]) -> Befo
 
 
 def ran_ms(ready_ms: int, attempts: Iterable[Spell]) -> int:
-    """Say how long a task ran after it was ready."""
+    """Return how long a task ran after it was ready."""
     return sum(max(0, one.ended_ms - max(one.began_ms, ready_ms)) for one in attempts)
 
 
-# Looking forward.
+# The future.
 
 
 @value
@@ -53,35 +53,35 @@ class Coming:
 
     state: State
     join: Join = Join.ALL
-    takes_ms: int | None = None  # how long such a task takes, if anybody knows
+    takes_ms: int | None = None  # how long such a task takes, if known
     ran_ms: int = 0  # how long it has run
-    pause_ms: int = 0  # it does not begin before that has passed
+    pause_ms: int = 0  # it does not begin earlier than this from now
 
 
 @value
 class Forecast:
-    """What is still to come, if everything that runs succeeds."""
+    """The forecast, if every task succeeds."""
 
-    path: tuple[int, ...]  # the tasks that determine the end, the first to come first
+    path: tuple[int, ...]  # the tasks that determine the end, in order
     ends_in_ms: int
-    runs: frozenset[int]  # what is going to run, or runs
-    stuck: frozenset[int]  # what hangs on something blocked, and needs a person
+    runs: frozenset[int]  # the tasks that run or will run
+    stuck: frozenset[int]  # the tasks that depend on a blocked one, and need a person
 
 
 def typical_ms(past: Sequence[int]) -> int | None:
-    """Say how long something takes that took so long before: the middle of it, which no single slow day moves."""
+    """Return the expected duration from earlier ones: the median, which a single slow run does not change."""
     return sorted(past)[(len(past) - 1) // 2] if past else None
 
 
 def remaining_ms(task: Coming) -> int:
-    """Say how much longer a task takes once it has begun or its turn has come; nothing, if nobody knows."""
+    """Return the remaining duration of a task that has begun or could begin; 0 if it is not known."""
     if task.state in LEASED:
         return max(0, (task.takes_ms or 0) - task.ran_ms)
     return task.takes_ms or 0
 
 
 def forecast(tasks: Mapping[int, Coming], edges: Iterable[tuple[int, int, On]]) -> Forecast:
-    """Say what comes; `edges` are those out of tasks that have not ended: prerequisite, dependent, on."""
+    """Return the forecast; `edges` are those out of tasks that have not ended: prerequisite, dependent, on."""
     ahead = _Ahead(tasks, edges)
     for task in ahead.in_order():
         ahead.judge(task)
@@ -91,27 +91,27 @@ def forecast(tasks: Mapping[int, Coming], edges: Iterable[tuple[int, int, On]]) 
 
 
 class _Ahead:
-    """What is known of the time to come while it is worked out, task by task."""
+    """The state of a forecast while it is computed, task by task."""
 
     def __init__(self, tasks: Mapping[int, Coming], edges: Iterable[tuple[int, int, On]]) -> None:
         self._tasks = tasks
         self._into: dict[int, list[tuple[int, On]]] = defaultdict(list)
         self._out_of: dict[int, list[int]] = defaultdict(list)
         for prerequisite, dependent, on in edges:
-            if dependent in tasks and tasks[dependent].state in BEHIND:  # whoever is released waits for nobody
+            if dependent in tasks and tasks[dependent].state in BEHIND:  # a released task waits for no prerequisite
                 self._into[dependent].append((prerequisite, on))
                 self._out_of[prerequisite].append(dependent)
-        self.ends: dict[int, int] = {}  # of what runs, from now
+        self.ends: dict[int, int] = {}  # of each task, from now
         self.stuck: set[int] = set()
-        self._after: dict[int, int] = {}  # whose end a task begins with
+        self._after: dict[int, int] = {}  # the prerequisite with whose end a task begins
         self._steps: dict[int, int] = {}  # how many tasks are on the chain that ends with a task
 
     def latest(self, task: int) -> tuple[int, int, int]:
-        """Put the last to end first; of those that end together, the one with most before it."""
+        """Sort key: the task that ends last first; among equals, the one with the longest chain."""
         return -self.ends[task], -self._steps[task], task
 
     def in_order(self) -> Iterable[int]:
-        """Name tasks, prerequisites first."""
+        """Return tasks, prerequisites first."""
         missing = {task: len(self._into[task]) for task in self._tasks}
         ready = [task for task, count in missing.items() if not count]
         while ready:
@@ -123,7 +123,7 @@ class _Ahead:
                     ready.append(dependent)
 
     def judge(self, task: int) -> None:
-        """Say when a task ends whose prerequisites are judged. One that is in neither set steps aside."""
+        """Return when a task ends whose prerequisites are judged. A task in neither set is skipped."""
         coming, edges = self._tasks[task], self._into[task]
         met = [one for one, on in edges if one in self.ends and on is not On.FAILURE]
         is_short = len(met) < len(edges) if coming.join is Join.ALL else bool(edges) and not met

@@ -1,7 +1,7 @@
 """Why a task is not running: the first guard that says no, as data.
 
-`why` looks at what is known about one task and finds its reason; `saying` puts it into words. Whoever asks changes
-nothing, and the answer is the rule's own, never a second opinion about it.
+`why` finds the reason from what is known about one task; `explain_text` makes a sentence of it. The answer comes from
+the rules themselves, so it cannot differ from what they decide, and asking changes nothing.
 """
 
 from collections import Counter
@@ -41,6 +41,7 @@ class Standing(StrEnum):
     DEAD = "dead"  # it is silent for too long
     GONE = "gone"  # it has said goodbye
     LEAVES = "leaves"  # it has lost the task, and leaves it to another bot
+    RESERVED = "reserved"  # it is kept free for another task
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """How many stand before a task, as far as they were counted."""
+    """How many tasks are before a task, as far as they were counted."""
 
     count: int = 0
     whole: bool = True  # False: there may be more
@@ -105,18 +106,19 @@ class Situation:
     state: State
     kind: Kind = Kind.COMMAND
     prerequisites: tuple[Prerequisite, ...] = ()
-    unmet: int | None = None  # how many edges say no, if more than are named
+    unmet: int | None = None  # how many edges hold it, if more than are named
     join: Join = Join.ALL
-    held: Held | None = None  # what the last pass said of it, as far as it still is so
-    other: Other | None = None  # who is in the way, if somebody is
+    held: Held | None = None  # the hold of the last pass, as far as it is still true
+    other: Other | None = None  # the task that holds this one, if any; or the update that a link stands for
+    rule: str = ""  # of what is launched, that its mutex is about, in words
     dimensions: Dimensions = ()
-    bots: "Bots | None" = None  # how the bots stand for it, where that matters
+    bots: "Bots | None" = None  # the availability of bots for it, where that matters
     own: bool = False  # the server runs it itself
-    assigned: bool = False  # its bot has it in hand, and has not begun
+    assigned: bool = False  # its bot has not begun it
     ahead: Ahead = Ahead()  # in its queue, or in the line for its pool
     slices: SliceWait | None = None
     again: bool = False  # it has been tried in this round
-    ending_asked: str | None = None  # who canceled its graph, while it has not heard of that
+    ending_asked: str | None = None  # who canceled its graph, while the task is not canceled yet
     attempt: int = 0
     bot: BotId | None = None
     inside: str | None = None  # the graph that its attempt is
@@ -154,13 +156,15 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True)
 class Bots:
-    """How the bots that match a task stand, and the nearest one when none does."""
+    """The availability of the bots that match a task, and the nearest one when none does."""
 
     known: int = 0  # how many were looked at
     whole: bool = True  # False: there are more
-    standing: tuple[tuple[Standing, int], ...] = ()  # how many of those that match stand how
+    standing: tuple[tuple[Standing, int], ...] = ()  # how many of those that match, by availability
     named: tuple[BotWord, ...] = ()  # some of those that match and cannot take it, the latest seen first
     absent: Dimensions = ()  # what is asked for and no bot has at all
+    kept: tuple[BotId, ...] = ()  # those that are kept free for such a task
+    meant: tuple[tuple[str, str], ...] = ()  # keys that no bot of the pool has, and what each probably means
     nearest: Nearest | None = None
 
     @property
@@ -169,7 +173,7 @@ class Bots:
         return sum(count for _, count in self.standing)
 
     def count(self, *standings: Standing) -> int:
-        """Count the bots that match and stand in one of these ways."""
+        """Count the bots that match and have one of these availabilities."""
         return sum(count for standing, count in self.standing if standing in standings)
 
 
@@ -186,6 +190,7 @@ class Why:
     join: Join = Join.ALL
     held: Held | None = None
     other: Other | None = None
+    rule: str = ""
     again: bool = False
     dimensions: Dimensions = ()
     bots: Bots | None = None
@@ -210,12 +215,20 @@ _BY_GRAPH = {
 }
 #: What keeps a bot from taking a task for longer than what it runs now.
 AWAY = frozenset(
-    {Standing.QUARANTINED, Standing.MAINTENANCE, Standing.DRAINING, Standing.DEAD, Standing.GONE, Standing.LEAVES}
+    {
+        Standing.QUARANTINED,
+        Standing.MAINTENANCE,
+        Standing.DRAINING,
+        Standing.DEAD,
+        Standing.GONE,
+        Standing.LEAVES,
+        Standing.RESERVED,
+    }
 )
 
 
 def why(task: Situation) -> Why:
-    """Find the first guard that says no to a task, or what it does instead of waiting."""
+    """Find the first guard that holds a task, or what it does instead of waiting."""
     if task.ending_asked is not None and task.state not in ENDED | STOPPED:
         return Why(task.label, task.state, Reason.ASKED, actor=task.ending_asked, since=task.since)
     match task.state:
@@ -228,12 +241,12 @@ def why(task: Situation) -> Why:
         case State.RUNNING | State.STOPPING:
             return _under_way(task)
         case _:
-            assert task.ending, f"{task.label} is {task.state} and nobody said why"
+            assert task.ending, f"{task.label} is {task.state} and has no reason"
             return _ended(task, task.ending)
 
 
 def hangs_on(state: State, reason: str) -> frozenset[State]:
-    """Name where a prerequisite may be that keeps a task in `state` for `reason`; nowhere if none does."""
+    """Return the states in which a prerequisite keeps a task in `state` for `reason`; none if it does not."""
     found = _BY_GRAPH.get(state)
     if found is None or (state in ENDED and reason != found[0]):
         return frozenset()
@@ -241,26 +254,24 @@ def hangs_on(state: State, reason: str) -> frozenset[State]:
 
 
 def says_no(state: State, edge: EdgeState) -> bool:
-    """Tell whether an edge is one that keeps a task in `state`."""
+    """Whether an edge is one that keeps a task in `state`."""
     return state in _BY_GRAPH and edge in _BY_GRAPH[state][1]
 
 
 def bots(dimensions: Dimensions, all_bots: Sequence[BotFacts], leaves: BotId | None = None) -> Bots:
-    """Say how the bots stand that match dimensions; if none does, which comes nearest.
+    """Return the availability of the bots that match dimensions; if none does, the nearest bot.
 
     `leaves` is the bot that has lost the task, when another one could try it.
     """
-    words = [
-        _word(bot, leaves if bot.id == leaves else None)
-        for bot in all_bots
-        if matching.matches(dimensions, bot.dimensions)
-    ]
+    fit = [bot for bot in all_bots if matching.matches(dimensions, bot.dimensions)]
+    words = [_word(bot, dimensions, leaves if bot.id == leaves else None) for bot in fit]
     if not words:
-        return Bots(len(all_bots), absent=_absent(dimensions, all_bots), nearest=_nearest(dimensions, all_bots))
+        return _without_match(dimensions, all_bots)
     counted = Counter(word.standing for word in words)
     standing = tuple((one, counted[one]) for one in Standing if counted[one])
     away = sorted((word for word in words if word.standing in AWAY), key=lambda one: (-one.last_seen_ms, one.bot))
-    return Bots(len(all_bots), standing=standing, named=tuple(away[:NAMED_MAX]))
+    kept = [bot.id for bot in fit if bot.kept_for == dimensions and fleet.takes_work(bot)]
+    return Bots(len(all_bots), standing=standing, named=tuple(away[:NAMED_MAX]), kept=tuple(kept[:NAMED_MAX]))
 
 
 def _by_graph(task: Situation) -> Why:
@@ -282,6 +293,7 @@ def _by_admission(task: Situation) -> Why:
         Guard.ADMISSION,
         held=task.held,
         other=task.other,
+        rule=task.rule,
         again=task.again,
         dimensions=task.dimensions,
         bots=found,
@@ -312,13 +324,17 @@ def _bots_say(found: Bots) -> Reason:
         return Reason.NO_BOT
     if found.count(Standing.FREE):
         return Reason.IN_LINE
-    return Reason.BOTS_BUSY if found.count(Standing.BUSY) else Reason.BOTS_AWAY
+    return Reason.BOTS_BUSY if found.count(Standing.BUSY, Standing.RESERVED) else Reason.BOTS_AWAY
+
+
+#: What running tasks of the server wait for, by kind.
+_WAITS_FOR = {Kind.APPROVAL: Reason.APPROVAL, Kind.LINK: Reason.UPDATE}
 
 
 def _under_way(task: Situation) -> Why:
     stopping = task.state is State.STOPPING
     running = Reason.ASSIGNED if task.assigned else Reason.UNDER_WAY
-    decided = Reason.APPROVAL if task.kind is Kind.APPROVAL else running
+    decided = _WAITS_FOR.get(task.kind, running)
     reason = Reason.STOP_ASKED if stopping else decided
     return Why(
         task.label,
@@ -328,6 +344,7 @@ def _under_way(task: Situation) -> Why:
         bot=task.bot,
         inside=task.inside,
         until=task.until if reason is Reason.APPROVAL else None,
+        other=task.other if reason is Reason.UPDATE else None,
         since=task.since,
     )
 
@@ -351,12 +368,12 @@ def _ended(task: Situation, ending: Ending) -> Why:
 # Bots.
 
 
-def _word(bot: BotFacts, leaves: BotId | None) -> BotWord:
-    standing, note = _stands(bot, leaves)
+def _word(bot: BotFacts, dimensions: Dimensions, leaves: BotId | None) -> BotWord:
+    standing, note = _stands(bot, dimensions, leaves)
     return BotWord(bot.id, standing, note, bot.last_seen_ms)
 
 
-def _stands(bot: BotFacts, leaves: BotId | None) -> tuple[Standing, str]:
+def _stands(bot: BotFacts, dimensions: Dimensions, leaves: BotId | None) -> tuple[Standing, str]:
     if bot.terminated:
         return Standing.GONE, ""
     if not fleet.alive(bot):
@@ -369,16 +386,19 @@ def _stands(bot: BotFacts, leaves: BotId | None) -> tuple[Standing, str]:
         return Standing.DRAINING, ""
     if leaves is not None:
         return Standing.LEAVES, ""
-    return (Standing.FREE if fleet.idle_slots(bot) else Standing.BUSY), ""
+    if not fleet.has_room(bot, dimensions):
+        return Standing.BUSY, ""
+    return (Standing.RESERVED if fleet.is_kept_from(bot, dimensions) else Standing.FREE), ""
 
 
-def _absent(dimensions: Dimensions, all_bots: Iterable[BotFacts]) -> Dimensions:
-    """Name what is asked for and no bot has, whatever else it has."""
-    has: dict[str, set[str]] = {}
-    for bot in all_bots:
-        for key, values in bot.dimensions:
-            has.setdefault(key, set()).update(values)
-    return matching.missing(dimensions, tuple((key, tuple(values)) for key, values in has.items()))
+def _without_match(dimensions: Dimensions, all_bots: Sequence[BotFacts]) -> Bots:
+    has = [bot.dimensions for bot in all_bots]
+    return Bots(
+        len(all_bots),
+        absent=matching.absent(dimensions, has),
+        meant=matching.meant_keys(dimensions, has),
+        nearest=_nearest(dimensions, all_bots),
+    )
 
 
 def _nearest(dimensions: Dimensions, all_bots: Iterable[BotFacts]) -> Nearest | None:

@@ -1,6 +1,6 @@
 """Why a task is not running, in words: one sentence for a person, from the data that `explain` found.
 
-It knows every reason and decides nothing. Lists are cut after a few names, and the rest is counted.
+It has a text for every reason. Lists are cut after a few names, and the rest is counted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,9 +26,10 @@ from taskyard.core.explain import (
 )
 from taskyard.core.fleet import BotFacts
 from taskyard.core.matching import POOL, Dimensions
+from taskyard.core.resources import without_marks
 from taskyard.core.states import Join, Millis, Reason, State
 
-#: What a reason for an end says by itself.
+#: The text of each reason for an end.
 ENDINGS: Mapping[Reason, str] = MappingProxyType(
     {
         Reason.DONE: "done",
@@ -37,10 +38,14 @@ ENDINGS: Mapping[Reason, str] = MappingProxyType(
         Reason.SIGNALED: "ended by signal {signal}",
         Reason.TIMED_OUT: "timed out",
         Reason.SILENT: "printed nothing for too long",
-        Reason.BAD_RESULT: "its result, progress or checkpoint cannot be taken",
+        Reason.BAD_RESULT: "its result, progress, checkpoint or files cannot be taken",
         Reason.DENIED: "a person said no",
         Reason.GRAPH_FAILED: "the graph inside it did not finish",
+        Reason.UPDATE_FAILED: "the update that it stands for did not succeed",
         Reason.BOT_LOST: "its bot was lost",
+        Reason.POISON: "it was lost with one bot after the other",
+        Reason.MISSING: "its playbook, inventory or files are not there",
+        Reason.BOT_FAILED: "its bot could not run it",
         Reason.RETURNED: "came back before it began",
         Reason.UNRENEWED: "its bot could not renew the lease",
         Reason.EXPIRED: "waited too long for a bot",
@@ -50,20 +55,22 @@ ENDINGS: Mapping[Reason, str] = MappingProxyType(
         Reason.PREREQUISITE_FAILED: "a prerequisite failed",
     }
 )
-#: Shells say 128 and more for a signal.
+#: Shells report a signal as an exit code above 128.
 _SIGNAL_FROM = 128
 
 
 def sentence(answer: Why, now: Millis) -> str:
-    """Say the answer in one sentence."""
+    """Return the answer as one sentence."""
     return f"{answer.label} is {state_says(answer.state)}: {because(answer, now)}"
 
 
 def because(answer: Why, now: Millis) -> str:
-    """Say the reason alone."""
+    """Return only the reason."""
     match answer.guard:
         case Guard.GRAPH:
             return _graph_says(answer)
+        case Guard.ADMISSION if answer.reason is Reason.DUPLICATE_OF:
+            return _duplicate_says(answer.other)
         case Guard.ADMISSION:
             return _admission_says(answer, now)
         case Guard.MATCHING:
@@ -73,12 +80,12 @@ def because(answer: Why, now: Millis) -> str:
 
 
 def state_says(state: State) -> str:
-    """Say a state as a person would."""
+    """Return the text of a state."""
     return "in error" if state is State.ERROR else state.text
 
 
 def span(ms: int) -> str:
-    """Say a length of time the way people do."""
+    """Return the text of a duration."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
         if ms >= size:
             return f"{ms // size} {unit}"
@@ -86,12 +93,12 @@ def span(ms: int) -> str:
 
 
 def moment(at: Millis) -> str:
-    """Say a moment."""
+    """Return the text of a time."""
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def ending_says(ending: Ending) -> str:
-    """Say how a task ended."""
+    """Return how a task ended."""
     code = ending.exit_code or 0
     said = ENDINGS.get(ending.reason, ending.reason.replace("_", " ")).format(
         code=code, signal=code - _SIGNAL_FROM if code > _SIGNAL_FROM else code, actor=ending.actor or "a person"
@@ -103,9 +110,9 @@ def ending_says(ending: Ending) -> str:
 
 
 def lacking_says(asked: Iterable[Dimensions], live: Sequence[BotFacts]) -> str:
-    """Say what no live bot has for each of some ways to run a task.
+    """Return what no live bot has for each of some ways to run a task.
 
-    No bot is named: whoever may see the task may read this, whichever bots they may see.
+    No bot is named, because a caller who may read the task may not be allowed to read the bots.
     """
     said = {_lacking_says(dimensions, bots(dimensions, live)): None for dimensions in asked}
     return names(said)
@@ -114,17 +121,24 @@ def lacking_says(asked: Iterable[Dimensions], live: Sequence[BotFacts]) -> str:
 def _lacking_says(dimensions: Dimensions, found: Bots) -> str:
     if found.matching:
         return f"no bot with {wanted_says(dimensions)} takes work"
-    return f"no bot has {wanted_says(found.absent)}" if found.absent else _together_says(dimensions)
+    return _lacks_says(dimensions, found)
+
+
+def _lacks_says(dimensions: Dimensions, found: Bots) -> str:
+    if not found.absent:
+        return _together_says(dimensions)
+    meant = f" (did you mean {names(key for _, key in found.meant)}?)" if found.meant else ""
+    return f"no bot has {wanted_says(found.absent)}{meant}"
 
 
 def differs_says(nearest: Nearest) -> str:
-    """Name the nearest bot and what it has instead of what is asked for."""
+    """Return the nearest bot and the values it has instead of the required ones."""
     return f"{nearest.bot} ({names(map(_has_says, nearest.differs))})"
 
 
 def wanted_says(dimensions: Dimensions) -> str:
-    """Name what is asked for."""
-    return names(f"{key}: {value}" for key, values in dimensions for value in values)
+    """Return what is asked for."""
+    return names(f"{key}: {value}" for key, values in without_marks(dimensions) for value in values)
 
 
 def names(all_names: Iterable[str], count: int | None = None) -> str:
@@ -141,7 +155,7 @@ def counted(number: int, what: str) -> str:
 
 
 def other_says(other: Other | None) -> str:
-    """Name another task, if the asker may know of it."""
+    """Return the name of another task, if the caller may read it."""
     if other is None or other.id is None:
         return f"{other.label} of the same graph" if other and other.label else "a task that you may not see"
     return f"{other.label} (task {other.id} of graph {other.graph}, {state_says(other.state)})"
@@ -154,7 +168,7 @@ def _graph_says(answer: Why) -> str:
     named = names(map(_edge_says, answer.prerequisites), answer.unmet)
     match answer.reason:
         case Reason.PREREQUISITE if not named:
-            return "it is about to hear how its prerequisites ended"
+            return "the ends of its prerequisites are about to reach it"
         case Reason.PREREQUISITE:
             return f"it waits for {'one of ' if answer.join is Join.ANY else ''}{named}"
         case Reason.PREREQUISITE_FAILED:
@@ -178,8 +192,10 @@ def _admission_says(answer: Why, now: Millis) -> str:
     match held.reason:
         case Reason.NOT_BEFORE:
             return _start_says(held.until or now, answer.again, now)
+        case Reason.NO_SECRET | Reason.NO_SECRET_KEY:
+            return _secret_says(held)
         case Reason.MUTEX:
-            return _mutex_says(held, answer.other, now)
+            return _mutex_says(held, answer.other, answer.rule, now)
         case Reason.LIMIT:
             return f"limit {held.name} has {_use_says(held)}"
         case Reason.CAPACITY:
@@ -195,17 +211,28 @@ def _start_says(until: Millis, again: bool, now: Millis) -> str:
     return f"it {'is tried again' if again else 'may start'} in {span(until - now)}, at {moment(until)}"
 
 
-def _mutex_says(held: Held, other: Other | None, now: Millis) -> str:
+def _secret_says(held: Held) -> str:
+    name = f"secret {held.name}" if held.name else "the secret bytes of its request"
+    if held.reason is Reason.NO_SECRET_KEY:
+        return f"{name} cannot be opened: the server does not have its key; put that key back, or set it anew"
+    if not held.name:
+        return "its secret bytes were dropped when no bot could run it; submit the request again"
+    return f"there is no {name}; set it with: taskyard secret set"
+
+
+def _mutex_says(held: Held, other: Other | None, rule: str, now: Millis) -> str:
     long = f" for {span(now - held.since)}" if held.since is not None else ""
     if other is not None and other.state is State.PENDING:
         before = f"{other_says(other)} comes first at mutex {held.name}, and has waited{long}"
+    elif rule:
+        before = f"{rule} {other_says(other)}{long}"
     else:
         before = f"mutex {held.name} is held by {other_says(other)}{long}"
     return before + _passing_says(held, now)
 
 
 def _passing_says(held: Held, now: Millis) -> str:
-    """Say whether younger tasks pass it at its mutex."""
+    """Whether younger tasks pass it at its mutex."""
     if held.mutex_since is None:
         return ""
     if held.stakes_at is None:
@@ -213,6 +240,12 @@ def _passing_says(held: Held, now: Millis) -> str:
     if held.stakes_at > now:
         return f"; younger tasks may pass it for another {span(held.stakes_at - now)}"
     return f"; it has waited for {span(now - held.mutex_since)}, and no younger task passes it any more"
+
+
+def _duplicate_says(other: Other | None) -> str:
+    if other is None:
+        return "an equal task has ended, and its result is about to be reused"
+    return f"{other_says(other)} does the same work, and its result will be reused"
 
 
 def _use_says(held: Held) -> str:
@@ -239,13 +272,20 @@ def _matching_says(answer: Why, now: Millis) -> str:
         case Reason.NO_BOT | Reason.BOTS_AWAY:
             said = _no_bot_says(answer, now)
         case Reason.BOTS_BUSY:
-            busy = found.count(Standing.BUSY)
-            are = "it is" if busy == 1 else "all are"
-            said = f"{counted(busy, 'bot')} could run it and {are} busy{_others_say(found, now)}"
-            said = f"{said}; {_ahead_says(answer.ahead)}"
+            said = f"{_busy_says(found, now)}; {_ahead_says(answer.ahead)}"
         case _:
             said = f"{counted(found.count(Standing.FREE), 'bot')} could run it now; {_ahead_says(answer.ahead)}"
     return said + _slice_says(answer.slices, now)
+
+
+def _busy_says(found: Bots, now: Millis) -> str:
+    busy = found.count(Standing.BUSY)
+    if not busy:
+        away = names((_word_says(one, now) for one in found.named), found.matching)
+        return f"{counted(found.matching, 'bot')} could run it, but {away}"
+    are = "it is" if busy == 1 else "all are"
+    kept = f"; {names(found.kept)} {'is' if len(found.kept) == 1 else 'are'} kept free for it" if found.kept else ""
+    return f"{counted(busy, 'bot')} could run it and {are} busy{_others_say(found, now)}{kept}"
 
 
 def _no_bot_says(answer: Why, now: Millis) -> str:
@@ -259,13 +299,13 @@ def _no_bot_says(answer: Why, now: Millis) -> str:
         mine, theirs = map(names, (other.wanted, other.has))
         nearest = found.nearest.bot
         return f"no bot of pool {mine} could run it; {nearest} could, but is in pool {theirs}"
-    lacks = f"no bot has {wanted_says(found.absent)}" if found.absent else _together_says(answer.dimensions)
+    lacks = _lacks_says(answer.dimensions, found)
     looked = "" if found.whole else f" of the first {found.known} bots"
     return f"{lacks}; the nearest{looked} is {differs_says(found.nearest)}"
 
 
 def _of_another_pool(nearest: Nearest) -> Difference | None:
-    """Give the difference in the pool, if the nearest bot would match but for that."""
+    """Return the difference in the pool, if the nearest bot would match but for that."""
     return nearest.differs[0] if [one.key for one in nearest.differs] == [POOL] else None
 
 
@@ -293,6 +333,7 @@ def _standing_says(word: BotWord, now: Millis) -> str:
         Standing.DEAD: f"was last seen {ago}",
         Standing.GONE: f"said goodbye {ago}",
         Standing.LEAVES: "has lost it and leaves it to others",
+        Standing.RESERVED: "is kept free for another task",
     }.get(word.standing, f"is {word.standing}")
 
 
@@ -327,6 +368,8 @@ def _state_says(answer: Why, now: Millis) -> str:
         case Reason.APPROVAL:
             left = "" if answer.until is None else f", and waits for another {span(answer.until - now)}"
             return f"a person has to approve it; it has waited for {long}{left}"
+        case Reason.UPDATE:
+            return f"it waits for an update, {other_says(answer.other)}, for {long}"
         case Reason.STOP_ASKED:
             return f"cancel was asked; {answer.bot or 'the server'} is ending attempt {answer.attempt}"
         case Reason.ASKED if answer.ending is None:

@@ -3,7 +3,7 @@
 The key of a task or a graph is the one of Swarming's TaskRequest, 63 bits:
 
     43 bits  milliseconds since 2010-01-01T00:00:00Z    } NOT'ed together, so that
-    16 bits  chance                                     } what is newer sorts first
+    16 bits  random                                     } newer ids sort first
      4 bits  version of this layout, 0x8
 
 Its text is sixteen lower-case hexadecimal digits, so texts sort as keys do. No store numbers anything: time and random
@@ -48,6 +48,9 @@ DIMENSION_AGGREGATION_KEY: Final = "current"
 #: Drawn with five digits in the schema; with twelve, a bot may report a thousand events a second for 8 900 years.
 BOT_EVENT_DIGITS: Final = 12
 
+#: The distance between the keys of two neighbours that one call of `mint` made.
+STEP: Final = 1 << VERSION_BITS
+
 _PLACE_BITS = TIME_BITS + CHANCE_BITS
 _PLACES = 1 << _PLACE_BITS
 _KEY_TEXT = re.compile(rf"[0-7][0-9a-f]{{{KEY_DIGITS - 1}}}")
@@ -56,7 +59,7 @@ _ATTEMPT_TEXT = re.compile(rf"(.{{{KEY_DIGITS}}})-([1-9][0-9]{{0,{ATTEMPT_DIGITS
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a key was made of."""
+    """The parts of a key."""
 
     created_ms: Millis
     chance: int
@@ -87,24 +90,29 @@ def mint(now: Millis, count: int, chance: int, newest: Key | None = None) -> lis
         first = max(first, _place_of(newest) + 1)
     if first + count > _PLACES:
         raise ValueError(f"cannot make {count} keys at {now} ms: time ends at {LAST_MS} ms")
-    oldest_key, step = _key_at(first), 1 << VERSION_BITS
-    newest_key = oldest_key - (count - 1) * step
-    return [Key(key) for key in range(newest_key, oldest_key + 1, step)]
+    oldest_key = _key_at(first)
+    newest_key = oldest_key - (count - 1) * STEP
+    return [Key(key) for key in range(newest_key, oldest_key + 1, STEP)]
+
+
+def last_key_since(moment: Millis) -> Key:
+    """Give the greatest key that something created at a moment or later can have: what is newer has smaller keys."""
+    return _key_at(_place(Millis(min(max(moment, EPOCH_MS), LAST_MS)), 0))
 
 
 def stamp(key: Key) -> Stamp:
-    """Say what `key` was made of."""
+    """Return the parts of `key`."""
     place = _place_of(key)
     return Stamp(Millis(EPOCH_MS + (place >> CHANCE_BITS)), place & ((1 << CHANCE_BITS) - 1))
 
 
 def text_of(key: Key) -> str:
-    """Spell `key`."""
+    """Write `key` as text."""
     return f"{key:0{KEY_DIGITS}x}"
 
 
 def key_of(text: str) -> Key:
-    """Read a key; refuse what `text_of` would never have spelled."""
+    """Read a key; refuse a text that `text_of` would not write."""
     if not _KEY_TEXT.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is no id: an id has {KEY_DIGITS} digits of 0-9 and a-f, the first at most 7")
     key = Key(int(text, 16))
@@ -113,7 +121,7 @@ def key_of(text: str) -> Key:
 
 
 def attempt_text(attempt: AttemptKey) -> str:
-    """Spell the id of one attempt: the task's id, a dash and the number."""
+    """Write the id of one attempt: the task's id, a dash and the number."""
     if attempt.number < 1:
         raise ValueError(f"there is no attempt {attempt.number}: attempts are numbered from 1")
     return f"{text_of(attempt.key)}-{attempt.number}"
@@ -128,7 +136,7 @@ def attempt_of(text: str) -> AttemptKey:
 
 
 def bot_event_text(number: int, digits: int = BOT_EVENT_DIGITS) -> str:
-    """Spell the key of a bot's event, numbered from 0; keys go down from `ff...f`, so the newest sorts first."""
+    """Write the key of a bot's event, numbered from 0; keys go down from `ff...f`, so the newest sorts first."""
     left = 16**digits - 1 - number
     if number < 0 or left < 0:
         raise ValueError(f"a bot has no event {number}: events are numbered from 0 to {16**digits - 1}")
@@ -143,12 +151,12 @@ def bot_event_number(text: str) -> int:
 
 
 def pool_root(pool: str) -> str:
-    """Name the root of all queues of a pool."""
+    """Return the root of all queues of a pool."""
     return f"pool:{pool}"
 
 
 def bot_root(bot: BotId) -> str:
-    """Name the root of the queues that only one bot serves."""
+    """Return the root of the queues that only one bot serves."""
     return f"id:{bot}"
 
 
@@ -167,5 +175,7 @@ def _key_at(place: int) -> Key:
 def _place_of(key: Key) -> int:
     version = key & ((1 << VERSION_BITS) - 1)
     if version != VERSION:
-        raise ValueError(f"{text_of(key)} is no id: its last digit tells version {version:x}, we know {VERSION:x}")
+        raise ValueError(
+            f"{text_of(key)} is no id: its last digit says version {version:x}, and only version {VERSION:x} is known"
+        )
     return _PLACES - 1 - (key >> VERSION_BITS)

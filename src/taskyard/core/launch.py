@@ -1,20 +1,55 @@
-"""AWX's blocking rules, as data: what each kind of AWX job excludes is said by its mutexes alone.
+"""Launches: which mutexes what is launched holds, and which updates it needs first.
 
-Nothing in Taskyard asks what kind of work a task is; whoever makes a job, an update or a workflow gives it these. An
-id that is None (its project, inventory or template is gone) excludes nothing.
+The rules about what runs together are data: nothing depends on the kind of work of a task, and whatever makes a job, an
+update or a workflow gives it these mutexes. A project, an inventory or a template that is None excludes nothing.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum, unique
+from types import MappingProxyType
 from typing import Final
 
 from taskyard.core.graph.model import Mutex
-from taskyard.core.states import Impossible, Millis, On, State, TaskId
+from taskyard.core.states import Impossible, Millis, On, Reason, State, TaskId
+
+
+@unique
+class LaunchType(StrEnum):
+    """Why something was launched."""
+
+    MANUAL = "manual"  # a person or a program asked for it
+    DEPENDENT = "dependent"  # an update that a launch needs
+    WORKFLOW = "workflow"  # a node of a workflow
+    SCHEDULED = "scheduled"
+    RELAUNCH = "relaunch"  # an earlier launch, planned anew
+
+
+#: The states of a task in the words of AWX.
+STATUSES: Final[Mapping[State, str]] = MappingProxyType(
+    {
+        State.UNSCHEDULED: "pending",
+        State.BLOCKED: "pending",
+        State.PENDING: "pending",
+        State.WAITING: "waiting",
+        State.RUNNING: "running",
+        State.STOPPING: "running",
+        State.SUCCESSFUL: "successful",
+        State.FAILED: "failed",
+        State.ERROR: "error",
+        State.CANCELED: "canceled",
+        State.SKIPPED: "canceled",
+    }
+)
+
+
+def status(state: State, reason: str) -> str:
+    """Return the state of a task in the words of AWX: it is `waiting` until its attempt has begun."""
+    return "waiting" if state is State.RUNNING and reason == Reason.ASSIGNED else STATUSES[state]
 
 
 def job_mutexes(
-    project: int | None, inventory: int | None, template: int | None, allow_simultaneous: bool = False
+    project: str | None, inventory: str | None, template: str | None, allow_simultaneous: bool = False
 ) -> tuple[Mutex, ...]:
     """A job shares its project and its inventory with jobs, and its template only if that allows it."""
     return (
@@ -24,14 +59,15 @@ def job_mutexes(
     )
 
 
-def project_update_mutexes(project: int | None) -> tuple[Mutex, ...]:
+def project_update_mutexes(project: str | None) -> tuple[Mutex, ...]:
     """A project update wants its project alone."""
     return _mutex("project", project)
 
 
-def inventory_update_mutexes(inventory: int | None, source: int | None) -> tuple[Mutex, ...]:
-    """An inventory update shares its inventory with updates from other sources."""
-    return (*_mutex("inventory", inventory, "update"), *_mutex("source", source))
+def inventory_update_mutexes(inventory: str | None, source: str | None) -> tuple[Mutex, ...]:
+    """An inventory update shares its inventory with updates from other sources; `source` is one of this inventory."""
+    named = None if inventory is None or source is None else f"{inventory}/{source}"
+    return (*_mutex("inventory", inventory, "update"), *_mutex("source", named))
 
 
 def system_job_mutexes() -> tuple[Mutex, ...]:
@@ -39,37 +75,101 @@ def system_job_mutexes() -> tuple[Mutex, ...]:
     return (Mutex("system"),)
 
 
-def workflow_mutexes(template: int | None, allow_simultaneous: bool = False) -> tuple[Mutex, ...]:
+def workflow_mutexes(template: str | None, allow_simultaneous: bool = False) -> tuple[Mutex, ...]:
     """A workflow wants its template alone, unless that allows more."""
     return _mutex("workflow", template, _simultaneous(allow_simultaneous))
 
 
-def ad_hoc_mutexes(inventory: int | None) -> tuple[Mutex, ...]:
+def ad_hoc_mutexes(inventory: str | None) -> tuple[Mutex, ...]:
     """An ad-hoc command wants its inventory alone."""
     return _mutex("inventory", inventory)
 
 
-def _mutex(what: str, id: int | None, party: str | None = None) -> tuple[Mutex, ...]:
-    return () if id is None else (Mutex(f"{what}:{id}", party),)
+# Weights, where the capacity of a pool is counted in forks: AWX's figures.
+
+
+#: How many hosts a play reaches at once that says nothing.
+FORKS: Final = 5
+#: What a system job weighs.
+SYSTEM_JOB_WEIGHT: Final = 5
+
+
+def play_weight(forks: int | None, hosts: int | None) -> int:
+    """Return what a play weighs: a fork for each host that it reaches at once, and one for itself.
+
+    None stands for what is not known, or not said.
+    """
+    wanted = FORKS if forks is None else forks
+    return (wanted if hosts is None else min(hosts, wanted)) + 1
+
+
+def _mutex(what: str, name: str | None, party: str | None = None) -> tuple[Mutex, ...]:
+    return () if name is None else (Mutex(f"{what}:{name}", party),)
 
 
 def _simultaneous(allowed: bool) -> str | None:
     return "simultaneous" if allowed else None
 
 
-# Freshness: whether an earlier update or result can be used again.
+# The rules in words.
+
+
+@unique
+class Role(StrEnum):
+    """What the task of a launch is, as people call it."""
+
+    JOB = "job"
+    PROJECT_UPDATE = "project update"
+    INVENTORY_UPDATE = "inventory update"
+    AD_HOC = "ad-hoc command"
+    SYSTEM_JOB = "system job"
+    WORKFLOW = "workflow"
+
+
+_UPDATES: Final = frozenset({Role.PROJECT_UPDATE, Role.INVENTORY_UPDATE})
+#: The rule that a mutex is about, by the first part of its key.
+_RULES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "project": "for a project, a job or a project update, not both",
+        "inventory": "for an inventory, a job or inventory updates, not both",
+        "source": "one inventory update per source",
+        "template": "one job per job template",
+        "workflow": "one workflow per workflow template",
+        "system": "one system job",
+    }
+)
+
+
+def rule_words(key: str, own: Role, holder: Role) -> str:
+    """Say which rule keeps a launched task from running beside one that holds a mutex; it goes on with that task.
+
+    It is empty for a mutex that the rules do not know: templates can name more.
+    """
+    what, _, name = key.partition(":")
+    rule = _RULES.get(what, "")
+    if what == "project" and own is holder:
+        rule = "one project update per project"
+    elif what == "inventory" and Role.AD_HOC in (own, holder):
+        rule = "an ad-hoc command has its inventory alone"
+    does = "is being updated by" if holder in _UPDATES else "is used by"
+    return f"{rule}: {name or 'it'} {does}" if rule else ""
+
+
+def is_good(state: State) -> bool:
+    """Whether an update in a state is one that can be used."""
+    return state is State.SUCCESSFUL
+
+
+# Freshness: whether an earlier update can be used again.
 #
-# A launch may need its resources refreshed first (update on launch), and an idempotent task may take the result of an
-# equal one. Both need an earlier one that succeeded and is young enough; age counts from the finish. For a resource an
-# update that is under way counts, too. `plan` only says which updates are needed.
+# A launch may need its resources refreshed first (update on launch). An earlier update is enough if it succeeded and is
+# young enough; age counts from the finish. One that is under way counts, too. `plan` only says which are needed.
 
 
-#: A week, as in Swarming: long enough for a release branch, short enough that the world has not changed.
-REUSE_WINDOW_MS: Final = 7 * 86_400_000
-#: How whatever waits for an update hangs on it: it needs its success, and fails when that cannot be.
+#: The edge to an update: a task that waits for it needs its success, and fails if that is impossible.
 LINK_ON: Final = On.SUCCESS
 LINK_IMPOSSIBLE: Final = Impossible.FAIL
-#: Can still end well by itself. One that is being stopped cannot, and a blocked one needs a person.
+#: Can still succeed by itself. One that is being stopped cannot, and a blocked one needs a person.
 IN_FLIGHT: Final = frozenset({State.UNSCHEDULED, State.PENDING, State.WAITING, State.RUNNING})
 
 
@@ -81,6 +181,7 @@ class Resource:
     update_on_launch: bool = True
     cache_ms: int = 0  # how long a successful update is good enough
     comes_from: "Resource | None" = None
+    content: str = ""  # a digest of what is fetched: an update of something else says nothing about it
 
     def __post_init__(self) -> None:
         if self.comes_from is not None and self.comes_from.comes_from is not None:
@@ -119,24 +220,13 @@ class Need:
     used: bool = True  # the launch itself waits for it; if not, only another update does
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The result of an idempotent task that has ended."""
-
-    task: TaskId
-    digest: str  # of everything that makes two tasks equal
-    state: State
-    finished_ms: Millis
-    reused: bool = False  # it was itself taken from another task
-
-
 def needs(resource: str, latest: Update | None, now: Millis, cache_ms: int, explicit: bool = False) -> Freshness:
-    """Say what a resource needs, given its latest update.
+    """Return what a resource needs, given its latest update.
 
     A person who asks for an update gets one of their own, whatever is cached or in flight: one that began before they
     asked may have missed what they want to see. The resource's mutex keeps the two apart.
     """
-    assert latest is None or latest.resource == resource, "an update of another resource tells nothing"
+    assert latest is None or latest.resource == resource, "the update is of another resource"
     if explicit or latest is None:
         return Freshness.UPDATE
     if latest.state in IN_FLIGHT:
@@ -147,7 +237,7 @@ def needs(resource: str, latest: Update | None, now: Millis, cache_ms: int, expl
 def plan(
     resources: Iterable[Resource], latest: Mapping[str, Update], now: Millis, updated: Collection[str] = ()
 ) -> tuple[Need, ...]:
-    """Say what a launch needs: each resource once, and each after what it waits for.
+    """Return what a launch needs: each resource once, and each after what it waits for.
 
     Resources that are not updated on launch, or are `updated` already, are left out. A launch that is planned after
     another finds the other's updates in `latest`, pending, and joins them. An explicit update of an inventory source is
@@ -161,16 +251,6 @@ def plan(
             needed[source.name] = replace(needed[source.name], after=project.name)
             needed.setdefault(project.name, replace(_need(project, latest, now), used=False))
     return tuple(sorted(needed.values(), key=lambda need: need.after is not None))
-
-
-def reusable(results: Iterable[Result], digest: str, now: Millis, window_ms: int = REUSE_WINDOW_MS) -> Result | None:
-    """Find the result that an idempotent task may take: the newest that is equal, successful, original and young.
-
-    A reused result is never reused itself, else a chain of them would outlive any window. A window of 0 forbids.
-    """
-    good = [one for one in results if one.digest == digest and one.state is State.SUCCESSFUL and not one.reused]
-    young = [one for one in good if now - one.finished_ms < window_ms]
-    return min(young, key=lambda one: (-one.finished_ms, one.task), default=None)
 
 
 def _is_cached(latest: Update, now: Millis, cache_ms: int) -> bool:

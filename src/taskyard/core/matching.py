@@ -1,7 +1,8 @@
 """The matching guard: which bot may run which slice, and who goes first.
 
-A slice asks for dimensions and a bot has dimensions; both are written in one canonical form. Every value that is asked
-for is needed, a value such as `a|b` is met by either alternative, and whatever else the bot has does not matter.
+A slice requires dimensions and a bot has dimensions; both are written in one canonical form. Every required value is
+needed, a value such as `a|b` is met by either alternative, `>=16` by a number that compares so, and whatever
+else the bot has does not matter.
 `id` and `pool` are dimensions like any other; every bot has exactly one `id` and at least one `pool`.
 
 The hash of dimensions only finds a queue fast. It never decides: two queues may share a hash, so a task is given to a
@@ -17,7 +18,8 @@ from itertools import product
 from math import prod
 from typing import Final, TypeAlias
 
-from taskyard.core import ids
+from taskyard.core import comparison, ids
+from taskyard.core.close_match import closest
 from taskyard.core.ids import Key
 from taskyard.core.states import BotId, Millis, TaskId
 from taskyard.core.structs import value
@@ -33,6 +35,8 @@ DEFAULT_POOL: Final = "default"
 OR: Final = "|"
 #: Each combination is a queue to look into; Swarming found eight to be enough and cheap.
 COMBINATIONS_MAX: Final = 8
+#: How alike two keys are of which one is a misspelling of the other; `gpu` is not meant for `cpu`.
+SAME_KEY: Final = 0.75
 
 
 #: A waiting task in its queue: priority, creation, key, and the bot that must leave it to others.
@@ -65,7 +69,7 @@ def canonical(dimensions: Mapping[str, str | Iterable[str]]) -> Dimensions:
 
 
 def dimension_hash(dimensions: Dimensions) -> int:
-    """Give the key of a queue: the first 32 bits of the SHA-1 of its dimensions, from 1 on.
+    """Return the key of a queue: the first 32 bits of the SHA-1 of its dimensions, from 1 on.
 
     JSON keeps keys and values apart, so `{a: [b, c, d]}` and `{a: [b], c: [d]}` differ. No queue has the hash 0, not
     even that of no dimensions at all, so that 0 is free to say "none".
@@ -90,15 +94,31 @@ def combinations(dimensions: Dimensions) -> tuple[Dimensions, ...]:
 
 
 def matches(dimensions: Dimensions, bot_dimensions: Dimensions) -> bool:
-    """Tell whether a bot has everything that is asked for."""
+    """Whether a bot has everything that is asked for."""
     return _is_met(dimensions, dict(bot_dimensions))
 
 
 def missing(dimensions: Dimensions, bot_dimensions: Dimensions) -> Dimensions:
-    """Name what is asked for and the bot lacks; nothing if it matches."""
+    """Return what is asked for and the bot lacks; nothing if it matches."""
     had = dict(bot_dimensions)
     lacks = ((key, tuple(value for value in values if not _has(had, key, value))) for key, values in dimensions)
     return tuple((key, values) for key, values in lacks if values)
+
+
+def absent(dimensions: Dimensions, bots: Iterable[Dimensions]) -> Dimensions:
+    """Return what is asked for and no bot has, whatever else it has."""
+    lacks = dimensions
+    for bot_dimensions in bots:
+        lacks = missing(lacks, bot_dimensions) if lacks else ()
+    return lacks
+
+
+def meant_keys(dimensions: Dimensions, bots: Iterable[Dimensions]) -> tuple[tuple[str, str], ...]:
+    """Find the keys that no bot of the pool has, and the key of those bots that was probably meant by each."""
+    pool = pool_of(dimensions)
+    known = {key for had in bots if pool in dict(had).get(POOL, ()) for key, _ in had}
+    unknown = (key for key, _ in dimensions if key not in known)
+    return tuple((key, meant) for key in unknown if (meant := closest(key, known, SAME_KEY)) is not None)
 
 
 def nearest(dimensions: Dimensions, bots: Iterable[tuple[BotId, Dimensions]]) -> Nearest | None:
@@ -108,7 +128,7 @@ def nearest(dimensions: Dimensions, bots: Iterable[tuple[BotId, Dimensions]]) ->
 
 
 def queue_root(dimensions: Dimensions) -> str:
-    """Name the entity that a queue belongs to: the one bot it is pinned to, else its pool."""
+    """Return the entity that a queue belongs to: the one bot it is pinned to, else its pool."""
     asked = dict(dimensions)
     match asked.get(ID, ()):
         case (bot,) if OR not in bot:
@@ -122,15 +142,27 @@ def queue_root(dimensions: Dimensions) -> str:
             raise ValueError("the dimensions name no pool, or several: a task belongs to one")
 
 
+#: What nearly every task needs. They share it, because it is compared for each of them (`benchmarks.submit`).
+_DEFAULT_POOL_ALONE: Final[Dimensions] = ((POOL, (DEFAULT_POOL,)),)
+
+
 def with_pool(dimensions: Dimensions) -> Dimensions:
     """Add the default pool to dimensions that name none."""
+    if not dimensions:
+        return _DEFAULT_POOL_ALONE
     if any(key == POOL for key, _ in dimensions):
         return dimensions
     return tuple(sorted((*dimensions, (POOL, (DEFAULT_POOL,)))))
 
 
+def with_need(dimensions: Dimensions, key: str, value: str) -> Dimensions:
+    """Add a value that the kind of a task needs, beside those that the task asks for."""
+    asked = dict(dimensions)
+    return canonical({**asked, key: {*asked.get(key, ()), value}})
+
+
 def pool_of(dimensions: Dimensions) -> str:
-    """Name the pool of dimensions; empty for a task that the server runs and that names none."""
+    """Return the pool of dimensions; empty for a task that the server runs and that names none."""
     return next(iter(dict(dimensions).get(POOL, ())), "")
 
 
@@ -151,10 +183,10 @@ def choose(candidates: Iterable[Candidate], bot_dimensions: Dimensions, count: i
     return heapq.nsmallest(count, matching.values(), key=_turn)
 
 
-def deal(waiting: Iterable[Turn], wishes: Iterable[tuple[str, int]]) -> list[list[int]]:
-    """Give bots that serve the same queues, one after the other, the keys that `choose` would, and nothing twice."""
+def deal(waiting: Iterable[Turn], asked: Iterable[tuple[str, int]]) -> list[list[int]]:
+    """Distribute tasks among bots that serve the same queues, as `choose` would for one after the other."""
     left = deque(sorted(set(waiting)))
-    return [_dealt(left, bot, count) for bot, count in wishes]
+    return [_dealt(left, bot, count) for bot, count in asked]
 
 
 def _dealt(left: deque[Turn], bot: str, count: int) -> list[int]:
@@ -174,7 +206,7 @@ def _dealt(left: deque[Turn], bot: str, count: int) -> list[int]:
 
 def _canonical_values(key: str, values: str | Iterable[str]) -> tuple[str, ...]:
     listed = (values,) if isinstance(values, str) else values
-    once = sorted({OR.join(sorted(set(value.split(OR)))) for value in listed})
+    once = sorted({OR.join(sorted(set(map(comparison.canonical, value.split(OR))))) for value in listed})
     if not key or not once or not all(all(value.split(OR)) for value in once):
         raise ValueError(f"dimension {key!r} is or has an empty name or value")
     return tuple(once)
@@ -193,7 +225,7 @@ def _is_met(dimensions: Dimensions, had: Mapping[str, tuple[str, ...]]) -> bool:
 
 def _has(had: Mapping[str, tuple[str, ...]], key: str, value: str) -> bool:
     values = had.get(key, ())
-    return any(choice in values for choice in value.split(OR))
+    return any(choice in values or comparison.meets(values, choice) for choice in value.split(OR))
 
 
 def _turn(candidate: Candidate) -> tuple[int, Millis, TaskId | Key]:

@@ -37,35 +37,35 @@ class State(Word):
     PENDING = "pending"  # may run; not yet admitted
     WAITING = "waiting"  # admitted, queued for a bot
     RUNNING = "running"  # a bot has leased it
-    STOPPING = "stopping"  # cancel was asked, the bot is still ending it
-    SUCCESSFUL = "successful"  # its own verdict: good
-    FAILED = "failed"  # its own verdict: bad (exit code, its time-out)
-    ERROR = "error"  # the system's verdict: bot lost, expired, no bot, deadline
-    CANCELED = "canceled"  # a person ended it
+    STOPPING = "stopping"  # it was canceled, and the bot is still ending it
+    SUCCESSFUL = "successful"  # its attempt succeeded
+    FAILED = "failed"  # its attempt failed: exit code, time-out
+    ERROR = "error"  # ended by the system: bot lost, expired, no bot, deadline
+    CANCELED = "canceled"  # a person canceled it
     SKIPPED = "skipped"  # its condition can no longer come true
 
 
 @unique
 class Signal(Word):
-    """What can happen to a task."""
+    """The inputs of the state machine."""
 
     RELEASE = "release"  # its gate opened
     BLOCK = "block"  # its gate broke and its policy is to hold
     DOOM = "doom"  # its gate broke and its policy is to fail
     SKIP = "skip"  # its gate can never open, or its policy is to skip
-    MEND = "mend"  # what broke its gate is tried again
+    MEND = "mend"  # a prerequisite that broke its gate is rerun
     REUSE = "reuse"  # an equal result is already known
     ADMIT = "admit"  # order, mutexes and capacity allow it
-    UNADMIT = "unadmit"  # its last matching bot is gone, so it gives its mutexes back
+    UNADMIT = "unadmit"  # its last matching bot is gone, so it releases its mutexes
     CLAIM = "claim"  # a bot, or the server for its own kinds, takes it
-    SUCCEED = "succeed"  # its attempt ended well
-    FAIL = "fail"  # its attempt ended badly
+    SUCCEED = "succeed"  # its attempt succeeded
+    FAIL = "fail"  # its attempt failed
     LOSE = "lose"  # the bot was lost with the attempt
-    RETURN = "return"  # the bot gives the attempt back: it has not begun
+    RETURN = "return"  # the bot returned the attempt before it began
     EXPIRE = "expire"  # its slice waited too long, or nothing could ever serve it
     DEADLINE = "deadline"  # its deadline passed and no process of it lives
     CANCEL = "cancel"  # a person canceled it
-    RERUN = "rerun"  # a person wants it tried again
+    RERUN = "rerun"  # a person reruns it
 
 
 @unique
@@ -75,7 +75,7 @@ class GraphState(Word):
     RUNNING = "running"
     BLOCKED = "blocked"
     FINISHED = "finished"
-    CANCELING = "canceling"  # a person canceled it, and something of it still runs, or is still to be told
+    CANCELING = "canceling"  # a person canceled it, and something of it still runs, or is not canceled yet
     CANCELED = "canceled"
 
 
@@ -98,7 +98,7 @@ class Join(Word):
 
 @unique
 class Impossible(Word):
-    """What becomes of a task whose gate broke: wait for a rerun, fail with it, or step aside."""
+    """What happens to a task whose gate broke: wait for a rerun, fail, or be skipped."""
 
     HOLD = "hold"
     FAIL = "fail"
@@ -113,8 +113,11 @@ class Kind(Word):
     SCRIPT = "script"
     PYTHON = "python"
     ANSIBLE = "ansible"
+    GIT = "git"
     APPROVAL = "approval"
     GRAPH = "graph"
+    LAUNCH = "launch"  # of a template, by a node of a workflow
+    LINK = "link"  # to the update of a resource, in another graph
     NOOP = "noop"
 
 
@@ -136,20 +139,24 @@ class Reason(Word):
     CONDITION = "condition"  # its condition can no longer come true
     # pending: the admission guard
     NOT_BEFORE = "not_before"  # a chosen start or a back-off is not over
+    NO_SECRET = "no_secret"  # a secret that it names does not exist  # noqa: S105 - a word
+    NO_SECRET_KEY = "no_secret_key"  # its key is not there  # noqa: S105
     MUTEX = "mutex"  # another task holds or has staked one of its mutexes
     LIMIT = "limit"  # a named limit is used up
     CAPACITY = "capacity"  # its pool is full
     RESERVED = "reserved"  # its pool is kept free for an older task
     NO_BOT = "no_bot"  # no live bot could run it
     UNSEEN = "unseen"  # the next pass of schedule() will judge it
+    DUPLICATE_OF = "duplicate_of"  # an equal task is under way, and its result will be reused
     # waiting: the matching guard
     BOTS_BUSY = "bots_busy"  # bots match and all are busy
     BOTS_AWAY = "bots_away"  # bots match and all are quarantined, in maintenance or dead
     IN_LINE = "in_line"  # a bot is free and others are first
     # running, stopping
-    ASSIGNED = "assigned"  # a bot has it in hand, and has not said that it began
+    ASSIGNED = "assigned"  # a bot has prefetched it, and has not begun it
     UNDER_WAY = "under_way"
     APPROVAL = "approval"  # a person has to decide
+    UPDATE = "update"  # an update in another graph has to end
     STOP_ASKED = "stop_asked"
     # ended
     DONE = "done"
@@ -158,11 +165,15 @@ class Reason(Word):
     SIGNALED = "signaled"
     TIMED_OUT = "timed_out"
     SILENT = "silent"  # nothing was printed for too long
-    BAD_RESULT = "bad_result"  # what it left as its result, progress or checkpoint cannot be taken
-    DENIED = "denied"  # a person said no
+    BAD_RESULT = "bad_result"  # its result, progress, checkpoint or output files are invalid
+    DENIED = "denied"  # a person denied it
     GRAPH_FAILED = "graph_failed"  # the graph inside it did not finish
+    UPDATE_FAILED = "update_failed"  # the update that it stands for did not succeed
     BOT_LOST = "bot_lost"
-    RETURNED = "returned"  # of an attempt: it came back from its bot before it began
+    POISON = "poison"  # it was lost with so many bots that it is not tried again
+    MISSING = "missing"  # its playbook, its inventory or its files are not there
+    BOT_FAILED = "bot_failed"  # its bot could not run it: a program of the bot is missing, or crashed
+    RETURNED = "returned"  # of an attempt: its bot returned it before it began
     UNRENEWED = "unrenewed"  # of an attempt: its bot ended it because it could not renew the lease in time
     EXPIRED = "expired"
     DEADLINE = "deadline"
@@ -237,11 +248,11 @@ ARROWS: tuple[Arrow, ...] = (
     Arrow(_S.CANCELED, _G.RERUN, _S.UNSCHEDULED),
 )
 
-#: Where a signal finds its effect in place already. An attempt's signals are matched to their attempt before they
-#: come here (`attempt_policy.report`), so a late one for an older attempt is never mistaken for news.
+#: Where the effect of a signal already holds. An attempt's signals are matched to their attempt before they
+#: come here (`attempt_policy.report`), so a late one for an older attempt never arrives here.
 ECHOES: Mapping[Signal, frozenset[State]] = MappingProxyType(
     {
-        # A released task is never called back: a second met edge finds it under way.
+        # A released task is never taken back: a second met edge finds it active.
         _G.RELEASE: frozenset({_S.PENDING, _S.WAITING, _S.RUNNING, _S.STOPPING, _S.SUCCESSFUL}),
         _G.BLOCK: frozenset({_S.BLOCKED}),
         _G.DOOM: frozenset({_S.FAILED}),
@@ -291,9 +302,11 @@ REASONS: Mapping[Signal, Reason] = MappingProxyType(
 ENDED = frozenset({_S.SUCCESSFUL, _S.FAILED, _S.ERROR, _S.CANCELED, _S.SKIPPED})
 #: Ended without success: meets `failure` edges, breaks `success` edges.
 UNSUCCESSFUL = frozenset({_S.FAILED, _S.ERROR, _S.CANCELED})
+#: Did not succeed, or cannot as things are: people look for these.
+GONE_WRONG = UNSUCCESSFUL | {_S.BLOCKED}
 #: Has its mutexes, its weight and its share of named limits.
 HOLDING = frozenset({_S.WAITING, _S.RUNNING, _S.STOPPING})
-#: Stands in its queue.
+#: Is in its queue.
 QUEUED = frozenset({_S.WAITING})
 #: A bot may have a process of it.
 LEASED = frozenset({_S.RUNNING, _S.STOPPING})
@@ -303,7 +316,7 @@ STOPPED = frozenset({_S.STOPPING})
 ACTIVE = HOLDING | {_S.PENDING}
 #: Moves only when a prerequisite does.
 BEHIND = frozenset({_S.UNSCHEDULED, _S.BLOCKED})
-#: Waits for a rerun of what it hangs on.
+#: Waits for a rerun of a prerequisite.
 SHUT = frozenset({_S.BLOCKED})
 #: States without an arrow out.
 FINAL = frozenset(_S) - {arrow.source for arrow in ARROWS}
@@ -327,13 +340,13 @@ class Step:
 
 
 def step(state: State, signal: Signal, again: bool = False) -> Step:
-    """Say what `signal` does to a task in `state`; `again` says that its budget lasts."""
+    """Return what `signal` does to a task in `state`; `again` says that its budget lasts."""
     return STEPS[state, signal, again]
 
 
 @unique
-class Tell(StrEnum):
-    """What the out-edges of a task hear when it moves."""
+class Propagation(StrEnum):
+    """What is propagated to the out-edges of a task when it moves."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -345,10 +358,10 @@ class Tell(StrEnum):
 class Effects:
     """What follows from a move, whatever caused it. A change is +1, 0 or -1."""
 
-    tell: Tell | None  # what dependents hear
-    pending: int  # comes to stand before the admission guard, or leaves it
+    propagates: Propagation | None  # what is propagated to dependents
+    pending: int  # begins to wait for admission, or ends to
     queued: int  # enters or leaves its queue
-    holding: int  # takes or gives back mutexes, weight and limits
+    holding: int  # takes or releases mutexes, weight and limits
     leased: int  # an attempt starts or ends
     active: int  # the graph's count of tasks that move by themselves
     behind: int  # the graph's count of tasks that wait for a prerequisite
@@ -357,13 +370,13 @@ class Effects:
 
 
 def effects(source: State, target: State) -> Effects:
-    """Say what follows when a task goes from `source` to `target`."""
+    """Return what follows when a task goes from `source` to `target`."""
     return EFFECTS[source, target]
 
 
 def _effects(source: State, target: State) -> Effects:
     return Effects(
-        tell=_tell(source, target),
+        propagates=_propagation(source, target),
         pending=_change(frozenset({State.PENDING}), source, target),
         queued=_change(QUEUED, source, target),
         holding=_change(HOLDING, source, target),
@@ -375,15 +388,15 @@ def _effects(source: State, target: State) -> Effects:
     )
 
 
-def heard(state: State) -> Tell | None:
-    """Say what an edge hears that is new on a task in `state`; None while that task has not ended."""
+def propagation_of(state: State) -> Propagation | None:
+    """Return what is propagated to a new edge of a task in `state`; None while that task has not ended."""
     if state in UNSUCCESSFUL:
-        return Tell.FAILURE
-    return {State.SUCCESSFUL: Tell.SUCCESS, State.SKIPPED: Tell.SKIP}.get(state)
+        return Propagation.FAILURE
+    return {State.SUCCESSFUL: Propagation.SUCCESS, State.SKIPPED: Propagation.SKIP}.get(state)
 
 
 def sources(signal: Signal) -> frozenset[State]:
-    """Name the states in which `signal` moves a task."""
+    """Return the states in which `signal` moves a task."""
     return frozenset(arrow.source for arrow in ARROWS if arrow.signal is signal)
 
 
@@ -391,11 +404,11 @@ def _change(group: frozenset[State], source: State, target: State) -> int:
     return (target in group) - (source in group)
 
 
-def _tell(source: State, target: State) -> Tell | None:
-    before, after = heard(source), heard(target)
+def _propagation(source: State, target: State) -> Propagation | None:
+    before, after = propagation_of(source), propagation_of(target)
     if before is after:
         return None
-    return after or Tell.MEND
+    return after or Propagation.MEND
 
 
 def _compile() -> Mapping[tuple[State, Signal, bool], Step]:

@@ -1,1 +1,1 @@
-"""Runs a graph on a server and a bot of its own, which exist only for the run."""
+"""Run a graph on a server and a bot that exist only for the run: the command `taskyard run`."""

@@ -1,8 +1,7 @@
-"""Interrupts of a run: the signals that end a program, passed on reliably, and their count.
+"""Counts the signals that end a run, such as Ctrl-C, and wakes its loop.
 
-A Python handler alone can come too late: it runs between two steps of the main thread, and a signal that arrives just
-before that thread starts to wait does not wake it. So the interpreter writes each signal to a pipe at once, and a
-thread that does nothing else reads it.
+A Python signal handler can run too late: a signal that arrives just before the main thread starts to wait does not wake
+it. So the interpreter writes each signal to a pipe at once, and a thread reads that pipe.
 """
 
 import math
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-#: Two signals closer than this count once: `timeout` sends its signal twice, and nobody presses Ctrl-C that fast.
+#: Two signals closer than this count once: `timeout` sends its signal twice, and people do not press Ctrl-C that fast.
 SAME_INTERRUPT_SECONDS: Final = 0.3
 #: Ctrl-C, a service manager, a closed terminal.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -29,7 +28,7 @@ class Interrupts:
         self._last = -math.inf
 
     def add(self) -> None:
-        """Count one, unless it came together with the one before."""
+        """Count a request, unless it came together with the one before."""
         now = time.monotonic()
         if now - self._last >= SAME_INTERRUPT_SECONDS:
             self._last = now
@@ -37,19 +36,19 @@ class Interrupts:
             self.changed.set()
 
     def any(self) -> bool:
-        """Whether there was one."""
+        """Tell whether there was a request."""
         return self.count > 0
 
 
 @contextmanager
 def signals_to(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop`, from another thread, for each signal to end; a signal that the parent had ignored stays ignored."""
+    """Call `stop` from another thread for each signal that ends a program, except for signals that are ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can handle signals
         return
     with _pipe_to(stop) as sink:
-        heeded = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, _leave_to_the_pipe) for number in heeded}
+        not_ignored = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, _leave_to_the_pipe) for number in not_ignored}
         sink_before = signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
         try:
             yield
@@ -62,7 +61,7 @@ def signals_to(stop: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def _pipe_to(stop: Callable[[], None]) -> Iterator[int]:
     source, sink = os.pipe()
-    os.set_blocking(sink, False)  # the interpreter asks for it: a full pipe must not stop it
+    os.set_blocking(sink, False)  # the interpreter requires it: a full pipe must not block it
     reader = threading.Thread(target=_pass_on, args=(source, stop))
     reader.start()
     try:

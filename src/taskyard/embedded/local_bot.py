@@ -1,7 +1,7 @@
-"""The bot of one run: a program of its own, and the folder and port that come and go with it.
+"""The bot of one run: a process of its own, with a temporary folder and the port of the server.
 
-It is started before anything else is loaded, so that both sides get ready at the same time: whoever connects before
-there is a server waits at the port. It ends when this process does, however it does, and with it whatever it runs.
+It starts before the modules of the server are loaded, so that both get ready at the same time: its first connection
+waits at the port until there is a server. When this process ends, for whatever reason, the bot ends with all its tasks.
 """
 
 import os
@@ -24,27 +24,27 @@ from taskyard.store.repo.tokens import TokenRow
 
 #: How many connections may wait for the server.
 BACKLOG: Final = 128
-#: How long the bot may take to end. Nothing runs any more, or it was told to end that at once.
+#: How long the bot may take to end. Its tasks have ended by then, or it was told to kill them.
 STOP_SECONDS_MAX: Final = 20.0
-#: A folder beside the logs, while tasks run, for what the bot keeps because the store does not.
+#: A folder beside the logs, while tasks run, for output beyond what the store keeps.
 REST: Final = ".rest"
-#: How much of what a bot said is repeated when it ends by itself.
+#: How much of the log of a bot is read when it ends by itself.
 LOG_BYTES_SHOWN: Final = 4_096
 
 
 class BotDied(Exception):
-    """The bot is gone and nobody told it to go; the text has what it said last."""
+    """The bot has ended by itself; the text has the last line of its log."""
 
 
 class LocalBot:
-    """A bot, while it is open."""
+    """A bot that runs while this is open."""
 
-    folder: Path  # for everything of this run
-    listener: socket.socket  # where the server is expected
-    token: TokenRow  # what a server has to know of the bot's token
+    folder: Path  # for all files of this run
+    listener: socket.socket  # the port of the server
+    token: TokenRow  # the bot's token as the server stores it
 
     def __init__(self, jobs: int, logs: Path | None = None) -> None:
-        """Prepare a bot; it keeps all that is printed, if there is a folder for logs."""
+        """Prepare a bot; with a folder for logs, it keeps all output of tasks there."""
         self.name = socket.gethostname()
         self._jobs = jobs
         self._rest = None if logs is None else logs.resolve() / REST
@@ -52,8 +52,8 @@ class LocalBot:
 
     def __enter__(self) -> Self:
         with ExitStack() as made:
-            room = tempfile.TemporaryDirectory(prefix="taskyard-run-", ignore_cleanup_errors=True)
-            self.folder = Path(made.enter_context(room))
+            folder = tempfile.TemporaryDirectory(prefix="taskyard-run-", ignore_cleanup_errors=True)
+            self.folder = Path(made.enter_context(folder))
             self.listener = made.enter_context(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
             now = Millis(time.time_ns() // 1_000_000)
             secret, self.token = tokens.new_token(tokens.TokenSpec(tokens.BOT, "run", pool=DEFAULT_POOL), now)
@@ -71,22 +71,22 @@ class LocalBot:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the bot has ended."""
+        """Tell whether the bot has ended."""
         return self._bot.poll() is not None
 
     def check(self) -> None:
-        """See that the bot lives."""
+        """Raise `BotDied` if the bot has ended."""
         if self.is_gone:
             raise BotDied(f"its bot has ended by itself: {self._last_words()}")
 
     def kill(self) -> None:
-        """Have the bot end what runs without any grace, and itself."""
-        for number in (signal.SIGTERM, signal.SIGINT):  # two of one kind can arrive as one
+        """Have the bot kill its tasks at once, and end."""
+        for number in (signal.SIGTERM, signal.SIGINT):  # two signals of one kind can arrive as one
             if not self.is_gone:
                 self._bot.send_signal(number)
 
     def stop(self) -> None:
-        """End the bot while there is a server to say goodbye to."""
+        """End the bot, while the server still answers its goodbye."""
         child_processes.stop([self._bot], STOP_SECONDS_MAX, lambda: False)
 
     def _start(self, secret: str) -> subprocess.Popen[bytes]:
@@ -97,11 +97,13 @@ class LocalBot:
             arguments += ["--keep-output", str(self._rest)]
         url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         env = child_processes.without_token() | {"TASKYARD_URL": url}
-        # Without this process there is no server to report to: the bot's runner ends at once what runs.
-        return child_processes.start(arguments, env, self._log, read=False, told=f"{secret}\n", orphaned=signal.SIGKILL)
+        # If this process dies, the bot has no server to report to: its runner kills its tasks at once.
+        return child_processes.start(
+            arguments, env, self._log, read=False, stdin=f"{secret}\n", orphaned=signal.SIGKILL
+        )
 
     def _end_at_once(self) -> None:
-        """Leave no bot behind, whatever went wrong; its runner ends what ran when it hangs up."""
+        """Kill the bot if it still runs; its runner then ends the tasks."""
         if not self.is_gone:
             self._bot.kill()
             self._bot.wait()
@@ -110,7 +112,7 @@ class LocalBot:
         with self._log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_BYTES_SHOWN))
             said = log.read().decode(errors="replace").strip()
-        return said.rpartition("\n")[2] or "it said nothing"
+        return said.rpartition("\n")[2] or "its log is empty"
 
     @property
     def _log(self) -> Path:

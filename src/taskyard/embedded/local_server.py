@@ -1,4 +1,4 @@
-"""The server of one run, in this process, on a port of this machine that only who has a token can use."""
+"""The server of one run, in this process, on a loopback port."""
 
 import logging
 import time
@@ -17,15 +17,15 @@ from taskyard.store import blank
 from taskyard.store.connection import open_store
 from taskyard.store.repo.tokens import TokenRow
 
-#: How long the bot may take to be there.
+#: How long the bot may take to connect.
 READY_SECONDS_MAX: Final = 60.0
 READY_LOOK_SECONDS: Final = 0.01
 
 
 @contextmanager
 def serving(bot: LocalBot) -> Iterator[Engine]:
-    """Serve the bot, and give the engine that does; at the end the bot goes first."""
-    # What server and engine log is for whoever runs a server; here it would only be in the way of the view.
+    """Serve the bot and yield the engine; at the end, stop the bot before the server."""
+    # The log of the server is for its operators; here it would disturb the progress view.
     logging.getLogger().addHandler(logging.NullHandler())
     with _engine(bot.folder / "run.db") as engine:
         _prepare(engine, bot.token)
@@ -37,30 +37,30 @@ def serving(bot: LocalBot) -> Iterator[Engine]:
 
 
 def wait_for_bot(engine: Engine, bot: LocalBot, unless: Callable[[], bool]) -> bool:
-    """Wait until the bot is there; False if somebody wants to end before."""
+    """Wait until the bot has connected; return False if `unless` becomes true first."""
     until = time.monotonic() + READY_SECONDS_MAX
     while not _knows(engine, bot.name):
         if unless():
             return False
         bot.check()
         if time.monotonic() > until:
-            raise BotDied(f"its bot was not there within {READY_SECONDS_MAX:g} seconds")
+            raise BotDied(f"its bot did not connect within {READY_SECONDS_MAX:g} seconds")
         time.sleep(READY_LOOK_SECONDS)
     return True
 
 
 def _engine(file: Path) -> Engine:
-    """Make the engine of a new database. Nobody else knows the file, so nobody has to be kept from it."""
+    """Create a database and its engine. The file needs no lock: only this process knows it."""
     blank.create(file)
     return Engine(open_store(f"sqlite:///{file}"))
 
 
 def _prepare(engine: Engine, token: TokenRow) -> None:
-    """See that everything is there that a server and its bot need."""
+    """Store what a server needs, and the token of the bot."""
     settings.prepare(engine)
 
     def act(transaction: Transaction) -> None:
-        # It may be carried out again, should nobody know whether it was.
+        # The transaction may be repeated, if it is unknown whether it was committed.
         if not transaction.repo.tokens.find([token.id]):
             transaction.repo.tokens.add(tokens.columns([token]))
 

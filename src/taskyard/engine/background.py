@@ -1,4 +1,4 @@
-"""Background jobs: timeouts, continuations, server tasks, the graphs inside tasks, and admission.
+"""Background jobs: timeouts, continuations, server tasks, the graphs inside tasks and below them, schedules, admission.
 
 Each job does a little and says whether there may be more, so that none delays the others. An error is logged and the
 rest of that job is left for the next sweep; the other jobs go on.
@@ -18,8 +18,9 @@ from taskyard.engine.clock import Clock
 from taskyard.engine.errors import EngineError, Failed, outages
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.parked_polls import ParkedPolls
+from taskyard.engine.schedules import ScheduleRunner
 from taskyard.engine.subgraphs import SubgraphStarter
-from taskyard.lifecycle import continuations, server_tasks, timeouts
+from taskyard.lifecycle import children, continuations, links, server_tasks, timeouts
 from taskyard.lifecycle.admission.scheduler import Admission
 from taskyard.lifecycle.commands import ChooseTasks
 from taskyard.lifecycle.rows import LOAD
@@ -115,13 +116,15 @@ class Job(Enum):
     CONTINUATIONS = auto()
     SERVER_TASKS = auto()
     SUBGRAPHS = auto()
+    CHILDREN = auto()
+    SCHEDULES = auto()
     ADMISSION = auto()
 
 
 class BackgroundJobs:
     """The background jobs of one engine."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - each is a part of the engine
         self,
         transact: Transact,
         store: Store,
@@ -129,6 +132,7 @@ class BackgroundJobs:
         admission: Admission,
         parked_polls: ParkedPolls,
         subgraphs: SubgraphStarter,
+        schedules: ScheduleRunner,
     ) -> None:
         self._transact = transact
         self._store = store
@@ -136,6 +140,8 @@ class BackgroundJobs:
         self._admission = admission
         self._parked_polls = parked_polls
         self._subgraphs = subgraphs
+        self._schedules = schedules
+        self.has_children = True  # whether any graph may wait for the end of an attempt
         self._deferred: set[int] = set()
         self._after = 0  # the last continuation that ran
         self._run_count = 0  # how many ran since the first
@@ -146,6 +152,8 @@ class BackgroundJobs:
             Job.CONTINUATIONS: self._run_continuations,
             Job.SERVER_TASKS: self._own.next,
             Job.SUBGRAPHS: subgraphs.next,
+            Job.CHILDREN: self._end_orphans,
+            Job.SCHEDULES: schedules.next,
             Job.ADMISSION: self._admit,
         }
 
@@ -176,24 +184,32 @@ class BackgroundJobs:
         self._pages(Boundary.FORGET, lambda transaction: continuations.drop_stale_loads(transaction, stale, ROWS_MAX))
         old = Millis(now - ANSWERS_STORED_MS)
         self._pages(Boundary.FORGET, lambda transaction: transaction.repo.events.delete_old_answers(old, ROWS_MAX))
+        self._end_overdue_links()
         if self._parked_polls:  # another server may have made tasks ready for polls parked here
             self._run_safely(Boundary.OTHER, _serve_all_polls)
 
+    def _end_overdue_links(self) -> None:
+        with self._store.read() as repo:
+            overdue = links.find_overdue(repo)
+        if overdue:
+            self._run_safely(Boundary.OWN, lambda transaction: links.end_overdue(transaction, overdue))
+
     def next_due(self) -> Millis | None:
-        """Return when the next timeout of a task that is not set aside, or of an admission pass, is due."""
+        """Return when the next timeout of a task that is not set aside, an admission pass or a schedule is due."""
         set_aside = self._due.set_aside
         with self._store.read() as repo:
             due = repo.tasks.due(Millis(LAST_MS), len(set_aside) + 1)
         moments = (
             next((moment for id, moment in due.items() if id not in set_aside), None),
             self._admission.next_moment,
+            self._schedules.next_moment,
         )
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def is_admission_due(self, now: Millis) -> bool:
-        """Return whether an admission pass has a timeout to handle."""
-        moment = self._admission.next_moment
-        return moment is not None and moment <= now
+    def alarmed(self, now: Millis) -> set[Job]:
+        """Return the jobs with a moment that has come; timeouts of tasks may always have."""
+        moments = {Job.ADMISSION: self._admission.next_moment, Job.SCHEDULES: self._schedules.next_moment}
+        return {Job.TIMEOUTS, *(job for job, moment in moments.items() if moment is not None and moment <= now)}
 
     def _beat(self, transaction: Transaction) -> None:
         self._clock.follow(transaction.repo.servers.database_time)
@@ -221,6 +237,14 @@ class BackgroundJobs:
             self._deferred.add(continuation.id)
             return False
         return ran is not None
+
+    def _end_orphans(self) -> bool:
+        self.has_children = False  # a graph that comes during the read is not lost
+        with self._store.read() as repo:
+            if repo.task_list.has_watched_children():
+                self.has_children = True
+            orphans = repo.task_list.orphans(1) if self.has_children else []
+        return bool(orphans) and self._transact(children.end_orphans, Boundary.OTHER) > 0
 
     def _admit(self) -> bool:
         return self._admission.schedule().more
@@ -251,7 +275,8 @@ def _serve_all_polls(transaction: Transaction) -> None:
 # The background thread runs jobs when a commit hints at them, when a timeout is due, and in a sweep every few seconds.
 #
 # If all hints are lost, the sweep finds everything; without sweeps, hints and timeouts do. Each of the two alone brings
-# every graph to the same end, which tests check. Only the heartbeat cannot be switched off.
+# every graph to the same end, which tests check. Only the heartbeat cannot be switched off. Admission passes alone can
+# be left out of the sweeps, too.
 
 
 #: How long a stop waits for the current transaction.
@@ -263,11 +288,19 @@ LAST: Final = Millis(LAST_MS)
 class BackgroundThread:
     """The thread that decides when each job runs."""
 
-    def __init__(self, jobs: BackgroundJobs, clock: Clock, events: bool = True, ticks: bool = True) -> None:
+    def __init__(
+        self,
+        jobs: BackgroundJobs,
+        clock: Clock,
+        events: bool = True,
+        ticks: bool = True,
+        periodic_passes: bool = True,
+    ) -> None:
         self._jobs = jobs
         self._clock = clock
         self._events = events
         self._ticks = ticks
+        self._swept_jobs = frozenset(Job) if periodic_passes else frozenset(Job) - {Job.ADMISSION}
         self._lock = Lock()
         self._wanted: set[Job] = set(Job) if events else set()  # the last server may have left work
         self._alarm: Millis | None = None
@@ -290,6 +323,8 @@ class BackgroundThread:
 
     def notify(self, left: FollowUp) -> None:
         """Note the work that a commit hints at."""
+        if left.children:
+            self._jobs.has_children = True
         if not self._events:
             return
         wanted = {
@@ -299,6 +334,7 @@ class BackgroundThread:
                 (Job.CONTINUATIONS, left.continuations),
                 (Job.SERVER_TASKS, left.server_tasks),
                 (Job.SUBGRAPHS, left.subgraphs),
+                (Job.CHILDREN, left.attempts_ended and self._jobs.has_children),
             )
             if hinted
         }
@@ -313,7 +349,7 @@ class BackgroundThread:
         swept = self._ticks and now >= _after(self._swept_at) and self._sweep(now)
         alarmed = self._alarm is not None and self._alarm <= now
         if alarmed:
-            self._want({Job.TIMEOUTS, Job.ADMISSION} if self._jobs.is_admission_due(now) else {Job.TIMEOUTS})
+            self._want(self._jobs.alarmed(now))
         wanted = self._take_wanted_jobs()
         done = {job for job in wanted if self._jobs.do(job)}
         # Without hints, any job may have made work for any other.
@@ -348,7 +384,7 @@ class BackgroundThread:
     def _sweep(self, now: Millis) -> bool:
         self._swept_at = now
         self._jobs.sweep()
-        self._want(set(Job))
+        self._want(set(self._swept_jobs))
         return True
 
     def _set_alarm(self) -> None:

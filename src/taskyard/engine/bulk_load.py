@@ -43,9 +43,9 @@ from taskyard.store.queries import DuplicateKey
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-#: A load that has shown no sign of life for this long is abandoned.
+#: A load that has sent no heartbeat for this long is abandoned.
 LOAD_MAX_MS: Final = 60_000
-#: The last sign of life of a load that is given up, and a moment that is later than only that.
+#: The last heartbeat of a load that is given up, and a moment that is later than only that.
 NEVER: Final = Millis(0)
 AT_FIRST: Final = Millis(1)
 
@@ -115,7 +115,7 @@ class Pages:
         return True
 
     def _drop_extension(self, one: Extension) -> None:
-        self._transact(lambda transaction: _show_life(transaction, one, NEVER), Boundary.LOAD_DROP)
+        self._transact(lambda transaction: _record_heartbeat(transaction, one, NEVER), Boundary.LOAD_DROP)
         while self._transact(lambda transaction: drop_stale_loads(transaction, AT_FIRST, PAGE_MAX), Boundary.LOAD_DROP):
             pass
 
@@ -140,7 +140,9 @@ def _begin(transaction: Transaction, named: KeyedSubmission) -> LoadStarted | Su
     one = named.submission
     begun = answer_to_submission(transaction, named) or begin(transaction, one)
     if isinstance(begun, Refusal) and begun.code is Code.LOADING and _loader(transaction, one) == one.loader:
-        return LoadStarted(one.new_tasks.graph_id, queues.ensure(transaction.repo, one.new_tasks.dimensions))
+        return LoadStarted(
+            one.new_tasks.graph_id, queues.ensure(transaction.repo, one.new_tasks.dimensions, transaction.now)
+        )
     return begun
 
 
@@ -150,7 +152,7 @@ def _inserting(one: NewGraph, rows: Rows) -> Callable[[Transaction], bool]:
             transaction, one.new_tasks.graph_id, one.loader, rows
         ):
             return False
-        # A sign of life, until the graph is opened.
+        # A heartbeat, until the graph is opened.
         transaction.repo.graphs.set_created(one.new_tasks.graph_id, transaction.now)
         return True
 
@@ -168,19 +170,19 @@ def _open(transaction: Transaction, named: KeyedSubmission) -> Submitted | None:
 
 def _begin_extension(transaction: Transaction, one: Extension) -> LoadStarted | GraphChanged | Refusal:
     graph = one.new_tasks.graph_id
-    if _show_life(transaction, one, transaction.now):  # it was begun already
-        return LoadStarted(graph, queues.ensure(transaction.repo, one.new_tasks.dimensions))
+    if _record_heartbeat(transaction, one, transaction.now):  # it was begun already
+        return LoadStarted(graph, queues.ensure(transaction.repo, one.new_tasks.dimensions, transaction.now))
     if transaction.repo.continuations.in_graph(graph, SHOW):
         return Refusal(Code.LOADING, f"graph {text_of(Key(graph))} has just been extended, and not all of it is there")
     begun = begin_extension(transaction, one)
-    _show_life(transaction, one, transaction.now)
+    _record_heartbeat(transaction, one, transaction.now)
     return begun
 
 
 def _hiding(one: Extension, rows: Rows) -> Callable[[Transaction], bool]:
     def act(transaction: Transaction) -> bool:
         inserted = _is_inserted(transaction, one.new_tasks.graph_id, rows) or add_hidden_page(transaction, one, rows)
-        return inserted and _show_life(transaction, one, transaction.now)
+        return inserted and _record_heartbeat(transaction, one, transaction.now)
 
     return act
 
@@ -193,8 +195,8 @@ def _open_extension(transaction: Transaction, one: Extension) -> Submitted | Ref
     return opened
 
 
-def _show_life(transaction: Transaction, one: Extension, at: Millis) -> bool:
-    """Record a sign of life of an extension that is loading; return False if it is not."""
+def _record_heartbeat(transaction: Transaction, one: Extension, at: Millis) -> bool:
+    """Record a heartbeat of an extension that is loading; return False if it is not."""
     ours = [
         note
         for note in transaction.repo.continuations.in_graph(one.new_tasks.graph_id, LOAD)

@@ -6,25 +6,35 @@ is an outcome, too. Exceptions are only for what is not the caller's fault (`eng
 
 import asyncio
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from taskyard.core import ids
+from taskyard.core.catalogue.launched import Wanted
 from taskyard.core.fleet import LEASE_MAX_MS, LEASE_MIN_MS, LEASE_MS
 from taskyard.core.ids import Key
+from taskyard.core.retention import Kept
 from taskyard.core.structs import struct_replace
 from taskyard.engine import validate
 from taskyard.engine.background import BackgroundJobs, BackgroundThread
 from taskyard.engine.bulk_load import Pages
+from taskyard.engine.catalogue import Catalogue
 from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.errors import Unavailable, outages
 from taskyard.engine.extend import GraphExtension
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.file_lock import FileLock
+from taskyard.engine.keyring import Keyring, keyring_of
+from taskyard.engine.launch import BY_HAND, LaunchAnswer, Launcher, Origin, Preview
+from taskyard.engine.relay import RelayThread
 from taskyard.engine.rerun_graph import GraphRerun
+from taskyard.engine.retention import RetentionThread
+from taskyard.engine.schedules import ScheduleRunner
+from taskyard.engine.secrets import Secrets
 from taskyard.engine.subgraphs import SubgraphStarter
 from taskyard.engine.submit import GraphSubmission, KeyGenerator, gc_paused_for
 from taskyard.engine.wide_commands import CommandOutcome, WideCommands
@@ -32,8 +42,11 @@ from taskyard.engine.writer import Act, Command, Writer, WriterThread, answer_of
 from taskyard.lifecycle import selection
 from taskyard.lifecycle.admission import pools
 from taskyard.lifecycle.admission.scheduler import Admission, PassOutcome
+from taskyard.lifecycle.cancel import cancel_listed
+from taskyard.lifecycle.children import ChildOf
 from taskyard.lifecycle.commands import (
     Approve,
+    BulkOutcome,
     Cancel,
     Done,
     Goodbye,
@@ -41,17 +54,29 @@ from taskyard.lifecycle.commands import (
     NeedsSearch,
     Poll,
     Publish,
+    PublishFiles,
     Refusal,
     Rerun,
 )
 from taskyard.lifecycle.doctor import check, repair
 from taskyard.lifecycle.doctor.finding import Finding
-from taskyard.lifecycle.idempotency import CheckPools, Submitter, allow_any_pool, run_once
+from taskyard.lifecycle.idempotency import (
+    MissingTrees,
+    Sender,
+    Submitter,
+    allow_any_pool,
+    allow_any_priority,
+    carry_out_bulk_once,
+    no_missing_trees,
+    run_once,
+)
 from taskyard.lifecycle.poll import PollOutcome
-from taskyard.lifecycle.report import publish
+from taskyard.lifecycle.report import publish, publish_files
+from taskyard.lifecycle.retention import delete_graph, set_times, unset_times
 from taskyard.lifecycle.submit import Submitted
 from taskyard.lifecycle.transaction import FollowUp, ServerIdentity, Transaction
 from taskyard.store.connection import Repo, Store, open_server_lock, open_store
+from taskyard.store.repo.admission import PoolRow
 from taskyard.views import graphs as outlines
 from taskyard.views import history as stories
 from taskyard.views.graphs import GraphOutline
@@ -78,6 +103,8 @@ class Engine:
         name: str = "",
         events: bool = True,
         ticks: bool = True,
+        periodic_passes: bool = True,
+        keyring: Keyring | None = None,
     ) -> None:
         if not LEASE_MIN_MS <= lease_ms <= LEASE_MAX_MS:
             raise ValueError(f"a lease lasts from {LEASE_MIN_MS} to {LEASE_MAX_MS} ms, not {lease_ms}")
@@ -94,25 +121,47 @@ class Engine:
         #: Called on the writer thread with the graphs that changed their state or settled. This is a hint: changes that
         #: another server makes are not reported.
         self.listeners: list[Callable[[Collection[int]], None]] = []
+        #: Finds trees that new tasks take and that are not stored; a server that keeps files sets it.
+        self.missing_trees: MissingTrees = no_missing_trees
         self._file_lock: FileLock | None = None
         self._writer = Writer(store, self.clock, self._after_commit, lease_ms, ServerIdentity(name, self.clock.now()))
         self.writer_thread = WriterThread(self._writer)
         keys, pages = KeyGenerator(self.clock), Pages(self.writer_thread, self.clock)
+        self.secrets = Secrets(store, self.transact, self.clock, keyring or Keyring())
+        self.catalogue = Catalogue(store, self.transact)
         self._submission = GraphSubmission(self.writer_thread, store, self.clock, keys, pages, scheduler_id)
         self._extension = GraphExtension(self.writer_thread, store, self.clock, keys, pages)
         self._rerun = GraphRerun(store, self.clock, keys, self._submission)
+        self._launcher = Launcher(self.writer_thread, store, self.clock, keys, scheduler_id)
         self.wide_commands = WideCommands(self.writer_thread, store)
         word = self.clock.word()
         self._server_lock = open_server_lock(store.url, word)
-        self._admission = Admission(self._write_pass, store.read, self.clock.now, word, server_lock=self._server_lock)
-        self._subgraphs = SubgraphStarter(self._submission, store, self.transact)
-        jobs = BackgroundJobs(
-            self.transact, store, self.clock, self._admission, self._writer.parked_polls, self._subgraphs
+        self._admission = Admission(
+            self._write_pass,
+            store.read,
+            self.clock.now,
+            word,
+            server_lock=self._server_lock,
+            secret_keys=self.secrets.keyring.ids,
         )
-        self.background = BackgroundThread(jobs, self.clock, events, ticks)
+        self._subgraphs = SubgraphStarter(self._submission, self._rerun, self._launcher, store, self.transact)
+        self._schedules = ScheduleRunner(self.launch, store, self.transact, self.clock)
+        jobs = BackgroundJobs(
+            self.transact,
+            store,
+            self.clock,
+            self._admission,
+            self._writer.parked_polls,
+            self._subgraphs,
+            self._schedules,
+        )
+        self.background = BackgroundThread(jobs, self.clock, events, ticks, periodic_passes)
+        self.retention = RetentionThread(self.transact, store, self.clock, name)
+        self.relay = RelayThread(self.transact, store, self.clock)
+        self._ticks = ticks
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913 - each is a setting of its own
         cls,
         url: str,
         clock: Clock | None = None,
@@ -120,10 +169,16 @@ class Engine:
         scheduler_id: str = "taskyard",
         lease_ms: int = LEASE_MS,
         name: str = "",
+        secrets_key_file: Path | None = None,
+        events: bool = True,
+        periodic_passes: bool = True,
     ) -> Self:
         """Bring the database at `url` to the newest version and open it; a file may have one engine at a time.
 
-        `name` tells servers of one database apart, and is the same whenever this one is started.
+        `name` tells servers of one database apart, and is the same whenever this one is started. The file with the keys
+        of secrets is beside an SQLite database unless it is given; servers of PostgreSQL have none without it. Without
+        `events` background work is found every few seconds only, not when a commit has caused it; without
+        `periodic_passes` admission passes begin only when a commit or a timeout asks for one.
         """
         from taskyard.store.migrate import upgrade  # noqa: PLC0415 - who does not migrate does not pay for it
 
@@ -133,7 +188,17 @@ class Engine:
             store = open_store(url)
             if file_lock.is_exclusive:
                 _clear_pass_lock(store)
-            engine = cls(store, clock, scheduler_id=scheduler_id, lease_ms=lease_ms, name=name)
+            keyring = keyring_of(url, secrets_key_file)
+            engine = cls(
+                store,
+                clock,
+                events=events,
+                periodic_passes=periodic_passes,
+                scheduler_id=scheduler_id,
+                lease_ms=lease_ms,
+                name=name,
+                keyring=keyring,
+            )
         except BaseException:
             file_lock.leave()
             raise
@@ -147,10 +212,15 @@ class Engine:
         sys.setswitchinterval(SWITCH_S)
         self.writer_thread.start()
         self.background.start()
+        if self._ticks:
+            self.retention.start()
+            self.relay.start()
 
     def stop(self) -> None:
         """Answer the accepted commands and stop. A writer that does not end in time keeps the database open."""
         self._subgraphs.stop()
+        self.retention.stop()
+        self.relay.stop()
         self.background.stop()
         if self._server_lock is not None:
             self._server_lock.close()
@@ -180,20 +250,22 @@ class Engine:
         *,
         graph_id: str | None = None,
         key: str = "",
-        actor: str = "",
-        submitter: str = "",
-        may: CheckPools = allow_any_pool,
+        child_of: ChildOf | None = None,
+        secret_bytes: bytes | None = None,
+        **sender: Unpack[Sender],
     ) -> Submitted | Refusal:
         """Store a graph. Repeated with the same id, or with the same key and no id, it is an echo.
 
-        Python functions of different submitters never share a worker process; the submitter is the actor unless given.
-        `may` is called with the pools of the graph and raises if the sender may not submit to them.
+        A graph that is `child_of` a running task ends with it. Its tasks get `secret_bytes`.
         """
-        refusal = validate.check_submission(graph_id, key, actor, submitter)
+        refusal = validate.check_submission(graph_id, key, *_names(sender))
         if refusal is not None:
             return refusal
+        of_request = None if secret_bytes is None else self.secrets.of_request(secret_bytes)
+        if isinstance(of_request, Refusal):
+            return of_request
         with outages(), gc_paused_for(document):
-            return self._submission.submit(document, graph_id, key, Submitter(actor, submitter or actor, may))
+            return self._submission.submit(document, graph_id, key, self._submitter(sender), child_of, of_request)
 
     def extend(
         self,
@@ -201,21 +273,50 @@ class Engine:
         document: object,
         *,
         key: str = "",
-        actor: str = "",
-        submitter: str = "",
-        may: CheckPools = allow_any_pool,
+        **sender: Unpack[Sender],
     ) -> Submitted | Refusal:
         """Add tasks to a graph; those that it has already, with the same definition, are echoes."""
-        refusal = validate.check_request(graph_id=graph_id, key=key, actor=actor, submitter=submitter)
+        actor, submitter, user = _names(sender)
+        refusal = validate.check_request(graph_id=graph_id, key=key, actor=actor, submitter=submitter, user=user)
         if refusal is not None:
             return refusal
         with outages(), gc_paused_for(document):
-            return self._extension.extend(graph_id, document, Submitter(actor, submitter or actor, may), key)
+            return self._extension.extend(graph_id, document, self._submitter(sender), key)
+
+    def _submitter(self, sender: Sender) -> Submitter:
+        actor, submitter, user = _names(sender)
+        return Submitter(
+            actor,
+            submitter or actor,
+            sender.get("may", allow_any_pool),
+            user or actor,
+            sender.get("may_urge", allow_any_priority),
+            sender.get("may_use", allow_any_pool),
+            self.missing_trees,
+        )
 
     def cancel(self, command: Cancel) -> CommandOutcome:
         """Cancel a task, a task with everything behind it, or a graph."""
         answer: CommandOutcome | NeedsSearch = answer_of(self.ask(Cancel, command))
         return self.wide_commands.go(command) if isinstance(answer, NeedsSearch) else answer
+
+    def cancel_tasks(
+        self, tasks: Collection[int], *, after: int = 0, request: object = None, actor: str = "", key: str = ""
+    ) -> BulkOutcome | Refusal:
+        """Cancel some tasks of any graphs, at most `TASKS_PER_CANCEL_MAX`, each as if it alone were canceled.
+
+        They were found for a `request`; the search for more begins after an id, which is the subject of the answer.
+        A repeat of the request with the same key gets the first answer.
+        """
+        refusal = validate.check_request(actor=actor, key=key)
+        return refusal or self.transact(
+            lambda transaction: carry_out_bulk_once(
+                transaction,
+                key,
+                ("cancel_tasks", request),
+                lambda transaction: BulkOutcome(after, cancel_listed(transaction, tasks, actor)),
+            )
+        )
 
     def rerun(self, command: Rerun) -> CommandOutcome:
         """Rerun a failed task, or everything in a graph that failed."""
@@ -233,17 +334,38 @@ class Engine:
         labels: tuple[str, ...],
         *,
         key: str = "",
-        actor: str = "",
-        submitter: str = "",
-        may: CheckPools = allow_any_pool,
+        **sender: Unpack[Sender],
     ) -> Submitted | Refusal:
-        """Store a new graph that reruns a settled one from some tasks on and reuses the results before them.
+        """Store a new graph that reruns a settled one from some tasks on and reuses the results before them."""
+        actor, submitter, user = _names(sender)
+        refusal = validate.check_request(
+            graph_id=graph_id, labels=labels, key=key, actor=actor, submitter=submitter, user=user
+        )
+        return refusal or self._rerun.renew(ids.key_of(graph_id), labels, key, self._submitter(sender))
 
-        `may` is called with the pools in which tasks will run and raises if the sender may not submit to them.
+    def launch(
+        self, wanted: Wanted, *, key: str = "", origin: Origin = BY_HAND, **sender: Unpack[Sender]
+    ) -> LaunchAnswer:
+        """Launch a template, the update of a resource or an ad-hoc command; with the updates that it needs.
+
+        Repeated with the same key, it is an echo. The sender needs rights in the pool of what is launched, and in those
+        of what that launches in turn.
         """
-        refusal = validate.check_request(graph_id=graph_id, labels=labels, key=key, actor=actor, submitter=submitter)
-        sender = Submitter(actor, submitter or actor, may)
-        return refusal or self._rerun.renew(ids.key_of(graph_id), labels, key, sender)
+        actor, submitter, user = _names(sender)
+        refusal = validate.check_request(key=key, actor=actor, submitter=submitter, user=user)
+        return refusal or self._launcher.launch(wanted, key, self._submitter(sender), origin)
+
+    def preview_launch(self, wanted: Wanted, **sender: Unpack[Sender]) -> Preview | Refusal:
+        """Say what a launch would do; nothing is stored."""
+        return self._launcher.preview(wanted, self._submitter(sender))
+
+    def relaunch(
+        self, graph_id: str, *, from_failed: bool = False, key: str = "", **sender: Unpack[Sender]
+    ) -> LaunchAnswer:
+        """Launch again what a graph was launched from, planned anew; a workflow can take over what succeeded."""
+        actor, submitter, user = _names(sender)
+        refusal = validate.check_request(graph_id=graph_id, key=key, actor=actor, submitter=submitter, user=user)
+        return refusal or self._launcher.relaunch(ids.key_of(graph_id), key, self._submitter(sender), from_failed)
 
     def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
@@ -252,7 +374,8 @@ class Engine:
         refusal = validate.check_request(name=name, capacity=capacity, from_bots=from_bots, actor=actor)
         if refusal is not None:
             return refusal
-        left = self.transact(lambda transaction: pools.set_pool(transaction, name, capacity, from_bots, actor), _LIMIT)
+        pool = PoolRow(name, capacity, from_bots)
+        left = self.transact(lambda transaction: pools.set_pool(transaction, pool, actor), _LIMIT)
         return left if isinstance(left, Refusal) else None
 
     def set_limit(self, name: str, total: int, *, actor: str = "", key: str = "") -> Refusal | None:
@@ -270,6 +393,37 @@ class Engine:
         return refusal or self._once(
             key, said, lambda transaction: pools.set_stake_after(transaction, name, stake_after_ms, actor)
         )
+
+    def delete_graph(self, graph_id: str, *, actor: str = "", key: str = "") -> Refusal | None:
+        """Delete a settled graph with all that belongs to it: it is hidden at once, its rows go in the background."""
+        refusal = validate.check_request(graph_id=graph_id, actor=actor, key=key)
+        if refusal is not None:
+            return refusal
+        id = ids.key_of(graph_id)
+        answer = self._once(key, ("delete_graph", graph_id), lambda transaction: delete_graph(transaction, id, actor))
+        self.retention.wake()
+        return answer
+
+    def set_retention(
+        self,
+        pool: str,
+        times: Mapping[Kept, int | None],
+        unset: Collection[Kept] = (),
+        *,
+        actor: str = "",
+        key: str = "",
+    ) -> Refusal | None:
+        """Set how long things of a pool, or of all pools (`*`), are kept; None: for ever. Unset kinds have defaults."""
+
+        def act(transaction: Transaction) -> None:
+            if times:
+                set_times(transaction, pool, tuple(times.items()), actor)
+            if unset:
+                unset_times(transaction, pool, tuple(unset), actor)
+
+        refusal = validate.check_request(name=pool, actor=actor, key=key)
+        said = ("set_retention", pool, sorted(times.items()), sorted(unset))
+        return refusal or self._once(key, said, act)
 
     def graph(self, graph_id: str) -> GraphOutline | Refusal:
         """Return the state of a graph, and whether it is settled."""
@@ -306,6 +460,15 @@ class Engine:
         return refusal or self.transact(
             lambda transaction: run_once(
                 transaction, key, command, lambda _: publish(transaction, command), lambda _: None
+            )
+        )
+
+    def publish_files(self, command: PublishFiles, key: str = "") -> Refusal | None:
+        """Store which files a running task leaves."""
+        refusal = validate.check_request(key=key)
+        return refusal or self.transact(
+            lambda transaction: run_once(
+                transaction, key, command, lambda _: publish_files(transaction, command), lambda _: None
             )
         )
 
@@ -348,9 +511,9 @@ class Engine:
 
     # Work that background jobs do, too.
 
-    def schedule(self) -> PassOutcome:
-        """Admit every pending task that may run, within the bounds of one call."""
-        return self._admission.schedule()
+    def schedule(self, *, wait: bool = True) -> PassOutcome:
+        """Admit every pending task that may run, within the bounds of one call; without `wait` not beside another."""
+        return self._admission.schedule(wait)
 
     def transact(self, act: Act[Answer], boundary: Boundary = Boundary.OTHER) -> Answer:
         """Run `act` in a transaction of its own. It must be safe to run twice."""
@@ -390,6 +553,11 @@ def _clear_pass_lock(store: Store) -> None:
             repo.admission.release_lock(lock.epoch)
 
 
+def _names(sender: Sender) -> tuple[str, str, str]:
+    """Return the actor, the submitter and the user."""
+    return sender.get("actor", ""), sender.get("submitter", ""), sender.get("user", "")
+
+
 def _answered(answer: object) -> "Future[Any]":
     future: Future[Any] = Future()
     future.set_result(answer)
@@ -414,13 +582,19 @@ class AsyncEngine:
         *,
         graph_id: str | None = None,
         key: str = "",
-        actor: str = "",
-        submitter: str = "",
-        may: CheckPools = allow_any_pool,
+        child_of: ChildOf | None = None,
+        secret_bytes: bytes | None = None,
+        **sender: Unpack[Sender],
     ) -> Submitted | Refusal:
         """Store a graph. A thread validates it: a large one takes seconds."""
         return await asyncio.to_thread(
-            self._engine.submit, document, graph_id=graph_id, key=key, actor=actor, submitter=submitter, may=may
+            self._engine.submit,
+            document,
+            graph_id=graph_id,
+            key=key,
+            child_of=child_of,
+            secret_bytes=secret_bytes,
+            **sender,
         )
 
     async def extend(
@@ -429,18 +603,28 @@ class AsyncEngine:
         document: object,
         *,
         key: str = "",
-        actor: str = "",
-        submitter: str = "",
-        may: CheckPools = allow_any_pool,
+        **sender: Unpack[Sender],
     ) -> Submitted | Refusal:
         """Add tasks to a graph."""
         return await asyncio.to_thread(
-            self._engine.extend, graph_id, document, key=key, actor=actor, submitter=submitter, may=may
+            self._engine.extend,
+            graph_id,
+            document,
+            key=key,
+            **sender,
         )
 
     async def cancel(self, command: Cancel) -> CommandOutcome:
         """Cancel a task, a task with everything behind it, or a graph."""
         return await self._run_wide(Cancel, command)
+
+    async def cancel_tasks(
+        self, tasks: Collection[int], *, after: int = 0, request: object = None, actor: str = "", key: str = ""
+    ) -> BulkOutcome | Refusal:
+        """Cancel some tasks of any graphs."""
+        return await asyncio.to_thread(
+            self._engine.cancel_tasks, tasks, after=after, request=request, actor=actor, key=key
+        )
 
     async def rerun(self, command: Rerun) -> CommandOutcome:
         """Rerun a failed task, or everything in a graph that failed."""
@@ -457,14 +641,32 @@ class AsyncEngine:
         labels: tuple[str, ...],
         *,
         key: str = "",
-        actor: str = "",
-        submitter: str = "",
-        may: CheckPools = allow_any_pool,
+        **sender: Unpack[Sender],
     ) -> Submitted | Refusal:
         """Store a new graph that reruns a settled one, which a thread reads."""
         return await asyncio.to_thread(
-            self._engine.renew, graph_id, labels, key=key, actor=actor, submitter=submitter, may=may
+            self._engine.renew,
+            graph_id,
+            labels,
+            key=key,
+            **sender,
         )
+
+    async def launch(
+        self, wanted: Wanted, *, key: str = "", origin: Origin = BY_HAND, **sender: Unpack[Sender]
+    ) -> LaunchAnswer:
+        """Launch something. A thread reads the catalogue and makes its graphs."""
+        return await asyncio.to_thread(self._engine.launch, wanted, key=key, origin=origin, **sender)
+
+    async def preview_launch(self, wanted: Wanted, **sender: Unpack[Sender]) -> Preview | Refusal:
+        """Say what a launch would do, on a thread."""
+        return await asyncio.to_thread(self._engine.preview_launch, wanted, **sender)
+
+    async def relaunch(
+        self, graph_id: str, *, from_failed: bool = False, key: str = "", **sender: Unpack[Sender]
+    ) -> LaunchAnswer:
+        """Launch again what a graph was launched from, on a thread."""
+        return await asyncio.to_thread(self._engine.relaunch, graph_id, from_failed=from_failed, key=key, **sender)
 
     async def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
@@ -482,6 +684,22 @@ class AsyncEngine:
         """Set how long a task may wait for a mutex key before no younger task may pass it."""
         return await asyncio.to_thread(self._engine.set_stake_after, name, stake_after_ms, actor=actor, key=key)
 
+    async def delete_graph(self, graph_id: str, *, actor: str = "", key: str = "") -> Refusal | None:
+        """Delete a settled graph with all that belongs to it."""
+        return await asyncio.to_thread(self._engine.delete_graph, graph_id, actor=actor, key=key)
+
+    async def set_retention(
+        self,
+        pool: str,
+        times: Mapping[Kept, int | None],
+        unset: Collection[Kept] = (),
+        *,
+        actor: str = "",
+        key: str = "",
+    ) -> Refusal | None:
+        """Set how long things of a pool, or of all pools (`*`), are kept."""
+        return await asyncio.to_thread(self._engine.set_retention, pool, times, unset, actor=actor, key=key)
+
     async def graph(self, graph_id: str) -> GraphOutline | Refusal:
         """Return the state of a graph, and whether it is settled."""
         return await asyncio.to_thread(self._engine.graph, graph_id)
@@ -497,6 +715,10 @@ class AsyncEngine:
     async def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
         """Repair the findings that can be repaired."""
         return await asyncio.to_thread(self._engine.repair, findings, actor)
+
+    async def publish_files(self, command: PublishFiles, key: str = "") -> Refusal | None:
+        """Store which files a running task leaves."""
+        return await asyncio.to_thread(self._engine.publish_files, command, key)
 
     async def publish(self, command: Publish, key: str = "") -> Refusal | None:
         """Store the result, the progress or the checkpoint of a running task."""
@@ -517,9 +739,9 @@ class AsyncEngine:
         answer: Refusal | None = await asyncio.wrap_future(self._engine.ask(Goodbye, command))
         return answer
 
-    async def schedule(self) -> PassOutcome:
+    async def schedule(self, *, wait: bool = True) -> PassOutcome:
         """Admit every pending task that may run, within the bounds of one call, on a thread."""
-        return await asyncio.to_thread(self._engine.schedule)
+        return await asyncio.to_thread(self._engine.schedule, wait=wait)
 
     async def transact(self, act: Act[Answer], boundary: Boundary = Boundary.OTHER) -> Answer:
         """Run `act` in a transaction of its own. It must be safe to run twice."""

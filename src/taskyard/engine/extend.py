@@ -60,7 +60,7 @@ class GraphExtension:
                 return Refusal(Code.NOT_FOUND, f"there is no graph {text_of(id)}")
             if repo.continuations.in_graph(id, LOAD) or repo.continuations.in_graph(id, DROP):
                 # What that load adds may be deleted again, so nothing can require it yet.
-                return Refusal(Code.LOADING, f"graph {text_of(id)} is being extended by somebody else")
+                return Refusal(Code.LOADING, f"graph {text_of(id)} is being extended by another request")
             rows = repo.tasks.definitions_of(id)
         tasks = {label: (task, text, kept) for task, label, text, kept in rows}
         return _Known(id, found[0].extensions, definition[0], definition[2], _Digests(tasks))
@@ -80,6 +80,8 @@ class GraphExtension:
         graph = validation.graph
         if graph is None:
             return submit.refusal(validation)
+        if missing := submit.refuse_missing_trees(graph, sender):
+            return missing
         digest = _digest(known.id, document) if key else ""
         if not graph.tasks:
             if key:
@@ -89,8 +91,8 @@ class GraphExtension:
             return Submitted(known.id, echo=True, names=known.digests.ids)
         minted = self._keys.generate(len(graph.tasks))
         body = submit.body_of(document)
-        new_tasks = submit.new_tasks_of(graph, body, minted, known.id, known.digests.ids, sender.submitter)
-        sender.may(new_tasks.pools)
+        new_tasks = submit.new_tasks_of(graph, body, minted, known.id, known.digests.ids, sender)
+        sender.check(new_tasks.pools, new_tasks.tasks)
         extension = Extension(new_tasks, known.extensions, self._clock.word(), sender.actor, key, digest)
         try:
             answer = self._store_it(extension)

@@ -31,6 +31,8 @@ class Boundary(StrEnum):
     BEAT = "beat"  # the heartbeat of the server
     SILENCE = "silence"  # bots that have gone missing
     FORGET = "forget"  # old answers to idempotency keys, and loads that were abandoned
+    PURGE = "purge"  # what was kept for its time is deleted, page by page
+    RELAY = "relay"  # events are numbered for those who follow them
     LIMIT = "limit"  # a person sets a limit of admission
     REPAIR = "repair"  # the doctor repairs, page by page
     OTHER = "other"  # any other function that needs a transaction
@@ -87,7 +89,7 @@ class ArmedFailpoint:
         if self._action == "exit":
             os.kill(os.getpid(), signal.SIGKILL)  # no buffer is flushed, no lock is given back by us
         if self._action == "raise":
-            raise Failure(f"{self._name} was told to fail")
+            raise Failure(f"{self._name} was configured to fail")
         Event().wait(self._stop_ms / 1000)
 
 

@@ -2,7 +2,7 @@
 
 The transaction that makes a task ready also leases it to a parked poll, before it commits: the task runs one commit
 later, and no thread has to be woken first. Only the writer thread uses this. A bot has one poll here; a second one
-takes its place, and the first is answered with nothing. A poll that wants no tasks waits only to hear which attempts a
+takes its place, and the first is answered with nothing. A poll that wants no tasks waits only to learn which attempts a
 person has canceled.
 """
 
@@ -81,7 +81,7 @@ class ParkedPolls:
         if not self._parked:
             return []
         stopped = self._stopped(transaction)
-        # A poll is answered once: a bot that hears of a cancel polls again and gets tasks then.
+        # A poll is answered once: a bot that learns of a cancel polls again and gets tasks then.
         return [*stopped, *self._lease_ready(transaction, everywhere, {one.bot for one in stopped})]
 
     def _stopped(self, transaction: Transaction) -> list[PollAnswer]:
@@ -121,7 +121,7 @@ class ParkedPolls:
         registry, repo = transaction.registry, transaction.repo
         registry.refresh(repo)
         bots = repo.bots.callers(list(self._parked))
-        served = registry.serving(repo, {id: bot.version for id, bot in bots.items()})
+        served = registry.serving(repo, {id: bot.changes for id, bot in bots.items()})
         requests = []
         for id, bot in bots.items():
             poll, _ = self._parked[id]

@@ -8,7 +8,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Final
 
@@ -22,16 +22,18 @@ from taskyard.core.graph.references import renamed
 from taskyard.core.graph.rerun import Renewal, named, renewal, timeless
 from taskyard.core.graph.state import settled
 from taskyard.core.ids import Key, text_of
+from taskyard.core.retention import Kept
 from taskyard.core.structs import struct_replace
 from taskyard.engine.clock import Clock
 from taskyard.engine.errors import outages
-from taskyard.engine.submit import GraphSubmission, KeyGenerator
+from taskyard.engine.submit import GraphSubmission, KeyGenerator, refuse_tasks_without_trees
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.gc_pause import gc_paused
 from taskyard.lifecycle.idempotency import KeyedSubmission, Submitter, answer_to, digest_under_key
 from taskyard.lifecycle.rows import NewTasks, ReusedTask
 from taskyard.lifecycle.selection import Pages, Selection, not_found
+from taskyard.lifecycle.subgraph import ParentAttempt
 from taskyard.lifecycle.submit import PAGE_MAX, NewGraph, RerunOrigin, Submitted
 from taskyard.store.connection import Repo, Store
 from taskyard.store.queries import Row
@@ -53,13 +55,14 @@ class _Plan:
     digests: Mapping[str, str]  # of the definitions that are not as they were submitted
     done: Mapping[str, FinishedTaskRow]
     labels: tuple[str, ...]
+    named: frozenset[str]  # the tasks that these labels name: they really run, even if an equal result is known
     renewal: Renewal
     around: frozenset[str]  # the pools of the older graph
 
     @property
     def pools(self) -> frozenset[str]:
         """The pools in which tasks will run, also inside; if no task names one, those of the old graph."""
-        return pools_named(self.tasks[label] for label in self.renewal.again) or self.around
+        return pools_named([self.tasks[label] for label in self.renewal.again]) or self.around
 
     @property
     def summary(self) -> str:
@@ -91,9 +94,30 @@ class GraphRerun:
         late = self._refuse_late(plan)
         if late is not None:
             return late
-        sender.may(plan.pools)
-        with _still_for(plan):
+        again = [plan.tasks[label] for label in plan.renewal.again]
+        sender.check(plan.pools, again)
+        # Nothing may keep these trees but the old graph, which may be deleted in this moment.
+        missing = refuse_tasks_without_trees(again, sender)
+        if missing is not None:
+            return missing
+        with _gc_paused_for(plan):
             return self._submission.store(lambda: self._named(plan, body, key, sender))
+
+    def resume(self, graph: Key, inside: ParentAttempt, other_pools: frozenset[str]) -> Submitted | Refusal | None:
+        """Store the graph inside a workflow that is launched again, and start that task; None: try this again.
+
+        It is the graph of the earlier launch, which takes over what its successful tasks left.
+        """
+        with outages(), self._store.read() as repo:
+            plan = _read_plan(repo, graph, ())
+        if isinstance(plan, Refusal):
+            return Refusal(Code.INVALID, plan.text, plan.faults)
+        sender = Submitter(f"task {text_of(Key(inside.task))}-{inside.attempt}", inside.submitter, user=inside.user)
+        named = self._named(plan, _digest(graph, ()), "", sender)
+        new_tasks = replace(named.submission.new_tasks, other_pools=other_pools)
+        submission = replace(named.submission, new_tasks=new_tasks, parent=inside)
+        with _gc_paused_for(plan):
+            return self._submission.store_inside(replace(named, submission=submission))
 
     def _repeat(self, key: str, body: str) -> Submitted | Refusal | None:
         """Find the earlier answer to a key: the old graph may have changed since."""
@@ -119,7 +143,9 @@ class GraphRerun:
         reused = {label: _reused(plan, label) for label in plan.tasks if label in plan.renewal.reused}
         ordered = [tasks[label] for label in _in_order(tasks)]
         digests = {**plan.digests, **_changed(plan, tasks)}
-        new_tasks = NewTasks(minted.graph, ordered, ids, minted.created_ms, False, reused, digests, sender.submitter)
+        sources = {label: int(plan.done[label].id) for label in plan.renewal.again if label in plan.done}
+        new_tasks = NewTasks(minted.graph, ordered, ids, minted.created_ms, False, reused, digests)
+        new_tasks = replace(new_tasks, submitter=sender.submitter, user=sender.user, sources=sources, to_run=plan.named)
         scheduler, name, routing, description, tags, _ = plan.definition
         row = RerunRow(plan.graph, plan.labels, len(plan.renewal.again), len(reused))
         origin = RerunOrigin(row, plan.summary, _pages(tasks, ids, reused))
@@ -136,6 +162,9 @@ def _read_plan(repo: Repo, graph: Key, names: Sequence[str]) -> _Plan | Refusal:
     found, definition = repo.graphs.peek([graph]), repo.graphs.definition(graph)
     if not found or found[0].loader is not None or definition is None:
         return not_found("graph", graph)
+    if Kept.RESULTS in repo.retention.purged_parts([graph]).get(graph, ()):
+        text = f"the results of graph {text_of(graph)} are deleted, so none can be reused: submit it again"
+        return Refusal(Code.CONFLICT, text)
     if not settled(found[0].tally):
         text = f"graph {text_of(graph)} is still moving: wait until it is settled, or cancel it"
         return Refusal(Code.CONFLICT, text)
@@ -149,7 +178,8 @@ def _read_plan(repo: Repo, graph: Key, names: Sequence[str]) -> _Plan | Refusal:
     plan = renewal(requires, {label: row.state for label, row in done.items()}, labels)
     digests = {label: kept for label, _, kept in rows.values() if kept is not None}
     around = repo.graphs.pools_of([graph])[graph]
-    return _Plan(graph, definition, tasks, digests, done, tuple(dict.fromkeys(names)), plan, around)
+    start = frozenset(labels)
+    return _Plan(graph, definition, tasks, digests, done, tuple(dict.fromkeys(names)), start, plan, around)
 
 
 def _done(repo: Repo, graph: int) -> list[FinishedTaskRow]:
@@ -221,6 +251,6 @@ def _digest(graph: Key, labels: Sequence[str]) -> str:
     return hashlib.sha256(said).hexdigest()
 
 
-def _still_for(plan: _Plan) -> AbstractContextManager[None]:
+def _gc_paused_for(plan: _Plan) -> AbstractContextManager[None]:
     """Pause the garbage collector while a large graph is stored."""
     return gc_paused() if len(plan.tasks) > PAGE_MAX else nullcontext()

@@ -1,7 +1,7 @@
 """Submit graphs: validate a document, make the keys, and store it in one transaction or in pages."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
@@ -11,87 +11,29 @@ from typing import Final
 import msgspec
 
 from taskyard.core import ids
-from taskyard.core.graph.errors import Fault, Faults, Path
-from taskyard.core.graph.model import DEPTH_MAX, NOTHING, Existing, GraphDefinition, Task
-from taskyard.core.graph.parse import Validation, pools_named, validate
+from taskyard.core.graph.errors import Fault
+from taskyard.core.graph.model import NOTHING, Existing, GraphDefinition, Slice, Task
+from taskyard.core.graph.parse import Validation, pools_named, trees_named, validate
+from taskyard.core.graph.payload import HAS_SECRET_BYTES
 from taskyard.core.graph.scalars import SUBS
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import DEFAULT_POOL
-from taskyard.core.states import Kind, Millis
+from taskyard.core.states import Millis
+from taskyard.core.structs import struct_replace
 from taskyard.engine.bulk_load import Pages
 from taskyard.engine.clock import Clock
 from taskyard.engine.errors import Unavailable
+from taskyard.engine.secrets import RequestBytes
 from taskyard.engine.writer import WriterThread, answer_of
+from taskyard.lifecycle.children import ChildOf
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.gc_pause import gc_paused
 from taskyard.lifecycle.idempotency import KeyedSubmission, Submitter, answer_to, digest_under_key
-from taskyard.lifecycle.rows import NewTasks, weight_of
+from taskyard.lifecycle.rows import NewTasks
 from taskyard.lifecycle.subgraph import ParentAttempt
-from taskyard.lifecycle.submit import PAGE_MAX, NewGraph, Submitted, refuse_impossible_limits
+from taskyard.lifecycle.submit import PAGE_MAX, NewGraph, Submitted, refuse_unmet
 from taskyard.store.connection import Repo, Store
 from taskyard.store.queries import DuplicateKey
-
-# Features that a document may name and that are not supported yet: refused, place by place, and never ignored.
-
-
-#: Kinds of payloads that no bot runs: a task would wait for ever, or fail.
-UNSUPPORTED_KINDS: Final = frozenset({Kind.ANSIBLE})
-#: Fields of payloads that no bot supports.
-UNSUPPORTED_FIELDS: Final = frozenset({"outputs", "secrets"})
-UNSUPPORTED: Final = "not supported yet, so it would not do what it says; remove it"
-
-
-def uses_unsupported(task: Task) -> bool:
-    """Return whether a task uses a feature that is not supported yet."""
-    if task.idempotent:
-        return True
-    for one in task.slices:
-        payload = one.payload
-        if one.kind in UNSUPPORTED_KINDS or payload.get("secrets") or payload.get("outputs"):
-            return True
-        if one.kind is Kind.GRAPH and unsupported_faults(payload[Kind.GRAPH], None):
-            return True
-    return False
-
-
-def unsupported_faults(document: object, graph: GraphDefinition | None) -> tuple[Fault, ...]:
-    """List every use of an unsupported feature in a document, which may have other faults, too."""
-    faults = Faults()
-    for at, task in _tasks(document):
-        if task.get("idempotent") is True:
-            faults.add((*at, "idempotent"), UNSUPPORTED)
-        for place, payload in _payloads(task, at):
-            for name in sorted(
-                (UNSUPPORTED_KINDS & payload.keys()) | {name for name in UNSUPPORTED_FIELDS if payload.get(name)}
-            ):
-                faults.add((*place, name), UNSUPPORTED)
-    if graph is not None and not faults.noted:  # a mark such as $subs hides it
-        for one in filter(uses_unsupported, graph.tasks.values()):
-            faults.add(("tasks", one.node or one.label, "task"), UNSUPPORTED)
-    return faults.listed()
-
-
-def _tasks(document: object, at: Path = ()) -> Iterator[tuple[Path, Mapping[str, object]]]:
-    """Find everything that looks like a task in any document, also in the graphs inside it."""
-    for label, node in _part(document, "tasks").items():
-        place, task = (*at, "tasks", label, "task"), _part(node, "task")
-        yield place, task
-        if len(at) < DEPTH_MAX:  # what is deeper was refused
-            for inside, payload in _payloads(task, place):
-                yield from _tasks(payload.get(Kind.GRAPH), (*inside, Kind.GRAPH.text))
-
-
-def _payloads(task: Mapping[str, object], at: Path) -> Iterator[tuple[Path, Mapping[str, object]]]:
-    yield (*at, "payload"), _part(task, "payload")
-    slices = task.get("slices")
-    for place, one in enumerate(slices if isinstance(slices, list) else ()):
-        yield (*at, "slices", place, "payload"), _part(one, "payload")
-
-
-def _part(whole: object, name: str) -> Mapping[str, object]:
-    found = whole.get(name) if isinstance(whole, dict) else None
-    return found if isinstance(found, dict) else {}
-
 
 # Keys of new graphs and tasks. A generator never makes one twice; other engines have generators of their own.
 
@@ -137,8 +79,12 @@ def body_of(document: object) -> bytes:
     return msgspec.json.encode(document, order="sorted")
 
 
-def digest_of(body: bytes) -> str:
-    """Return the digest of a body."""
+def digest_of(body: bytes, child_of: ChildOf | None = None, of_request: RequestBytes | None = None) -> str:
+    """Return the digest of a body, of the task with which its graph ends, and of secret bytes by a keyed hash."""
+    if child_of is not None:
+        body += f" child of {text_of(Key(child_of.task))}".encode()
+    if of_request is not None:
+        body += f" with {of_request.digest}".encode()
     return hashlib.sha256(body).hexdigest()
 
 
@@ -151,15 +97,18 @@ def key_of(text: str | None) -> Key | Refusal | None:
 
 
 def read(
-    document: object, now: Millis | None, scheduler_id: str, graph: Key | None = None, existing: Existing = NOTHING
+    document: object,
+    now: Millis | None,
+    scheduler_id: str,
+    graph: Key | None = None,
+    existing: Existing = NOTHING,
+    launched: bool = False,
 ) -> Validation:
-    """Validate a document."""
+    """Validate a document; `launched`: the server made it."""
     graph_id = _SOME_ID if graph is None else ids.text_of(graph)
-    found = validate(document, scheduler_id=scheduler_id, graph_id=graph_id, existing=existing, now=now)
-    if found.graph is not None and not any(map(uses_unsupported, found.graph.tasks.values())):
-        return found
-    others = unsupported_faults(document, found.graph)
-    return Validation(None, (*found.faults, *others), redefines=found.redefines and not others)
+    return validate(
+        document, scheduler_id=scheduler_id, graph_id=graph_id, existing=existing, now=now, launched=launched
+    )
 
 
 def refusal(validation: Validation) -> Refusal:
@@ -170,14 +119,29 @@ def refusal(validation: Validation) -> Refusal:
 
 
 def new_tasks_of(
-    graph: GraphDefinition, body: bytes, minted: NewKeys, id: Key, known: Mapping[str, int], submitter: str
+    graph: GraphDefinition, body: bytes, minted: NewKeys, id: Key, known: Mapping[str, int], sender: Submitter
 ) -> NewTasks:
     """Give the tasks of a graph their ids; `known` has the ids of the labels that exist already."""
     ids = {**known, **{label: int(key) for label, key in zip(graph.tasks, minted.tasks, strict=True)}}
-    tasks = list(graph.tasks.values())
-    if len(tasks) > PAGE_MAX or weight_of(tasks) > PAGE_MAX:
-        tasks = _in_order(tasks)
-    return NewTasks(id, tasks, ids, minted.created_ms, substitutes=_SUBS in body, submitter=submitter)
+    return NewTasks(
+        id,
+        _in_order(list(graph.tasks.values())),
+        ids,
+        minted.created_ms,
+        substitutes=_SUBS in body,
+        submitter=sender.submitter,
+        user=sender.user,
+    )
+
+
+def with_secret_bytes(new_tasks: NewTasks, of_request: RequestBytes) -> NewTasks:
+    """Give new tasks the secret bytes of their request, and have them say so: no document can."""
+    tasks = [struct_replace(task, slices=tuple(map(_with_flag, task.slices))) for task in new_tasks.tasks]
+    return replace(new_tasks, tasks=tasks, secret_bytes=of_request.row)
+
+
+def _with_flag(one: Slice) -> Slice:
+    return struct_replace(one, payload={**one.payload, HAS_SECRET_BYTES: True})
 
 
 def definition_of(graph: GraphDefinition, scheduler_id: str, digest: str) -> tuple[str, str, str, str, str, str]:
@@ -192,7 +156,7 @@ def gc_paused_for(document: object) -> AbstractContextManager[None]:
     return gc_paused() if isinstance(tasks, dict) and len(tasks) > PAGE_MAX else nullcontext()
 
 
-def _in_order(tasks: Sequence[Task]) -> list[Task]:
+def _in_order(tasks: list[Task]) -> list[Task]:
     """Order tasks by their requirements: a page may only name tasks that are stored already."""
     named = {task.label: task for task in tasks}
     before: set[str] = set()
@@ -201,7 +165,7 @@ def _in_order(tasks: Sequence[Task]) -> list[Task]:
             break
         before.add(task.label)
     else:
-        return list(tasks)  # most documents are in order
+        return tasks  # most documents are in order
     requires = {task.label: [edge.task for edge in task.requires if edge.task in named] for task in tasks}
     return [named[label] for label in TopologicalSorter(requires).static_order()]
 
@@ -233,19 +197,29 @@ class GraphSubmission:
         self._pages = pages
         self._scheduler_id = scheduler_id
 
-    def submit(self, document: object, graph_id: str | None, key: str, sender: Submitter) -> Submitted | Refusal:
-        """Store the graph of a document."""
+    def submit(
+        self,
+        document: object,
+        graph_id: str | None,
+        key: str,
+        sender: Submitter,
+        child_of: ChildOf | None = None,
+        of_request: RequestBytes | None = None,
+    ) -> Submitted | Refusal:
+        """Store the graph of a document; its tasks get the secret bytes of the request, if there are any."""
         id = key_of(graph_id)
         if isinstance(id, Refusal):
             return id
         validation = read(document, self._clock.now(), self._scheduler_id, id)
         if validation.graph is None:
-            return self._repeat(document, id, key, sender) or refusal(validation)
+            return self._repeat(document, id, key, sender, (child_of, of_request)) or refusal(validation)
         graph, body = validation.graph, body_of(document)
+        if missing := refuse_missing_trees(graph, sender):
+            return missing
 
         def make() -> KeyedSubmission:
-            named = self._named(graph, body, id, key, sender)
-            sender.may(named.submission.new_tasks.pools or _UNNAMED)
+            named = self._named(graph, body, id, key, sender, child_of=child_of, of_request=of_request)
+            sender.check(named.submission.new_tasks.pools or _UNNAMED, graph.tasks.values())
             return named
 
         return self.store(make, is_chosen=id is not None)
@@ -268,14 +242,25 @@ class GraphSubmission:
             raise Unavailable(f"the graph could not be stored in {TRIES_MAX} tries")
         return answer  # the idempotency key is in use, not the generated id
 
-    def submit_subgraph(self, document: object, inside: ParentAttempt) -> Submitted | Refusal | None:
-        """Store the graph inside a task and start that task; None if this must be tried again."""
-        validation = read(document, self._clock.now(), self._scheduler_id)
+    def submit_subgraph(
+        self, document: object, inside: ParentAttempt, other_pools: frozenset[str] = frozenset()
+    ) -> Submitted | Refusal | None:
+        """Store the graph inside a task and start that task; None if this must be tried again.
+
+        Tasks of it may launch templates that run in `other_pools`.
+        """
+        validation = read(document, self._clock.now(), self._scheduler_id, launched=True)
         if validation.graph is None:
             return refusal(validation)
-        sender = Submitter(f"task {text_of(Key(inside.task))}-{inside.attempt}", inside.submitter)
+        sender = Submitter(f"task {text_of(Key(inside.task))}-{inside.attempt}", inside.submitter, user=inside.user)
         with gc_paused_for(document):
-            return self._try(self._named(validation.graph, body_of(document), None, "", sender, inside))
+            named = self._named(validation.graph, body_of(document), None, "", sender, inside)
+            new_tasks = replace(named.submission.new_tasks, other_pools=other_pools)
+            return self.store_inside(replace(named, submission=replace(named.submission, new_tasks=new_tasks)))
+
+    def store_inside(self, named: KeyedSubmission) -> Submitted | Refusal | None:
+        """Store a graph inside a task and start that task; None if this must be tried again."""
+        return self._try(named)
 
     def _try(self, named: KeyedSubmission) -> Submitted | Refusal | None:
         """Store it; None if this must be tried again."""
@@ -287,7 +272,7 @@ class GraphSubmission:
             return answer
         return None if self._pages.drop_if_stale(named.submission.new_tasks.graph_id) else answer
 
-    def _named(
+    def _named(  # noqa: PLR0913, PLR0917 - the last two exclude each other
         self,
         graph: GraphDefinition,
         body: bytes,
@@ -295,14 +280,25 @@ class GraphSubmission:
         key: str,
         sender: Submitter,
         inside: ParentAttempt | None = None,
+        child_of: ChildOf | None = None,
+        of_request: RequestBytes | None = None,
     ) -> KeyedSubmission:
         minted = self._keys.generate(len(graph.tasks))
-        new_tasks = new_tasks_of(graph, body, minted, minted.graph if id is None else id, {}, sender.submitter)
-        definition = definition_of(graph, self._scheduler_id, digest_of(body))
-        submission = NewGraph(graph, new_tasks, definition, self._clock.word(), sender.actor, inside)
+        new_tasks = new_tasks_of(graph, body, minted, minted.graph if id is None else id, {}, sender)
+        if of_request is not None:
+            new_tasks = with_secret_bytes(new_tasks, of_request)
+        definition = definition_of(graph, self._scheduler_id, digest_of(body, child_of, of_request))
+        submission = NewGraph(graph, new_tasks, definition, self._clock.word(), sender.actor, inside, child_of=child_of)
         return KeyedSubmission(submission, key, chosen=id is not None)
 
-    def _repeat(self, document: object, id: Key | None, key: str, sender: Submitter) -> Submitted | None:
+    def _repeat(
+        self,
+        document: object,
+        id: Key | None,
+        key: str,
+        sender: Submitter,
+        beside: tuple[ChildOf | None, RequestBytes | None],
+    ) -> Submitted | None:
         """Find a graph that was submitted in time and is submitted again after its deadline."""
         if id is None and not key:
             return None
@@ -310,7 +306,7 @@ class GraphSubmission:
         if graph is None:
             return None
         sender.may(pools_of(graph))
-        digest = digest_of(body_of(document))
+        digest = digest_of(body_of(document), *beside)
         with self._store.read() as repo:
             if id is None:
                 answer = answer_to(repo, key, digest_under_key(digest))
@@ -318,6 +314,26 @@ class GraphSubmission:
             graphs, definition = repo.graphs.peek([id]), repo.graphs.definition(id)
         is_whole = bool(graphs) and graphs[0].loader is None
         return Submitted(id, echo=True) if is_whole and definition and definition[5] == digest else None
+
+
+def refuse_missing_trees(graph: GraphDefinition, sender: Submitter) -> Refusal | None:
+    """Refuse a graph that takes trees that are not stored in the pools where they are needed."""
+    if not trees_named(graph.tasks.values()):
+        return None
+    sender.may(pools_of(graph))
+    return refuse_tasks_without_trees(graph.tasks.values(), sender)
+
+
+def refuse_tasks_without_trees(tasks: Iterable[Task], sender: Submitter) -> Refusal | None:
+    """Refuse tasks that take trees that are not stored; those that are stored stay for a while."""
+    wanted = trees_named(tasks)
+    faults = tuple(
+        Fault(
+            f"tasks.{label}.task.payload.inputs", f"tree {tree} is not stored in pool {pool}; `taskyard put` stores it"
+        )
+        for label, pool, tree in (sorted(sender.missing_trees(wanted)) if wanted else ())
+    )
+    return Refusal(Code.INVALID, "some files are not stored", faults) if faults else None
 
 
 def pools_of(graph: GraphDefinition) -> frozenset[str]:
@@ -347,5 +363,5 @@ def check_document(document: object, now: Millis, scheduler_id: str) -> GraphDef
 
 
 def refused(repo: Repo, graph: GraphDefinition) -> Refusal | None:
-    """Return the refusal of a graph with demands that can never be met."""
-    return refuse_impossible_limits(repo, graph.tasks.values())
+    """Return the refusal of a graph with demands that cannot be met."""
+    return refuse_unmet(repo, graph.tasks.values())

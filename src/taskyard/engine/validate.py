@@ -8,6 +8,7 @@ A message that a bot sent was decoded within its bounds already. `check_decoded`
 full validation runs for commands from Python, and for a message that cannot be decoded, so that all faults are listed.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, Final, TypeAlias, cast
@@ -17,6 +18,7 @@ from msgspec import UNSET, inspect
 
 from taskyard.core import ids
 from taskyard.core.admission.rules import STAKE_AFTER_MAX_MS
+from taskyard.core.comparison import operator_of
 from taskyard.core.graph.errors import Faults, Path, quoted, shown
 from taskyard.core.graph.model import DIMENSION_KEY_MAX, DIMENSION_VALUE_MAX, NAME_MAX
 from taskyard.core.graph.scalars import KEY, Reader, name_fault
@@ -80,15 +82,15 @@ def check_request(**arguments: object) -> Refusal | None:
     return _refusal("request", faults)
 
 
-def check_submission(graph_id: str | None, key: str, actor: str, submitter: str) -> Refusal | None:
+def check_submission(graph_id: str | None, key: str, actor: str, submitter: str, user: str = "") -> Refusal | None:
     """Validate the arguments beside a new graph; None leaves the id to the engine."""
     chosen = {} if graph_id is None else {"graph_id": graph_id}
-    return check_request(**chosen, key=key, actor=actor, submitter=submitter)
+    return check_request(**chosen, key=key, actor=actor, submitter=submitter, user=user)
 
 
 @cache
 def fields(kind: type) -> _Fields:
-    """Give the reader of each field of a command, or of a part of one."""
+    """Return the reader of each field of a command, or of a part of one."""
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType), "commands are structs"
     return {one.name: _reader(one.type) for one in info.fields}
@@ -201,7 +203,7 @@ _READERS: Final[Mapping[type, Callable[[Any], Reader]]] = {
     inspect.IntType: _number,
     inspect.FloatType: _seconds,
     inspect.BoolType: lambda _: exactly(bool, "True or False"),
-    inspect.StrType: lambda _: exactly(str, "a string"),
+    inspect.StrType: lambda kind: exactly(str, "a string") if kind.pattern is None else of_form(kind.pattern),
     inspect.BytesType: _some_bytes,
     inspect.RawType: lambda _: result(),
     inspect.VarTupleType: lambda kind: several(_reader(kind.item_type), 0, kind.max_length or NUMBER_MAX),
@@ -211,7 +213,7 @@ _READERS: Final[Mapping[type, Callable[[Any], Reader]]] = {
 
 
 def _class(kind: Any) -> type:
-    """Give the class of a struct type: that of `Report[TaskKey]` is `Report`."""
+    """Return the class of a struct type: that of `Report[TaskKey]` is `Report`."""
     return cast("type", getattr(kind, "__origin__", kind))
 
 
@@ -275,6 +277,12 @@ def exactly(kind: type, takes: str, fits: Callable[[Any], bool] = lambda _: True
             faults.add(at, f"must be {takes}; got {named(value)}")
 
     return Reader(takes, read)
+
+
+def of_form(pattern: str) -> Reader:
+    """Take a string of a fixed form."""
+    form = re.compile(pattern)
+    return exactly(str, f"a string that matches {pattern}", lambda value: form.search(value) is not None)
 
 
 def number(low: int, high: int) -> Reader:
@@ -401,7 +409,7 @@ def within_total(items: Reader, field: str, most: int, unit: str) -> Reader:
 
 
 def _size(body: bytes | msgspec.Raw) -> int:
-    """Give the size of output in bytes, and that of a result in characters."""
+    """Return the size of output in bytes, and that of a result in characters."""
     return len(bytes(body).decode()) if isinstance(body, msgspec.Raw) else len(body)
 
 
@@ -456,6 +464,8 @@ def _read_dimension(key: str, values: tuple[str, ...], at: Path, faults: Faults)
             faults.add((*at, place), fault)
         elif OR in value:
             faults.add((*at, place), f"must not hold {OR}: a bot has a value or has it not")
+        elif found := operator_of(value):
+            faults.add((*at, place), f"must not begin with {found}: tasks compare, a bot has a value")
 
 
 def named(value: object) -> str:
@@ -483,6 +493,7 @@ ARGUMENTS: Final[_Fields] = {
     "key": name(empty=True),
     "actor": name(empty=True),
     "submitter": name(empty=True),
+    "user": name(empty=True),
     "labels": several(name(), 1, LABELS_MAX),
 }
 #: Arguments that set a limit.

@@ -30,6 +30,7 @@ from taskyard.lifecycle.claim import WANT_MAX
 from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.gc_pause import gc_paused
 from taskyard.lifecycle.idempotency import KeyedSubmission, carry_out_keyed, extend_keyed, submit_keyed
+from taskyard.lifecycle.launch import Launch, launch
 from taskyard.lifecycle.poll import PollOutcome, poll
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rerun import rerun
@@ -155,7 +156,7 @@ class _RetryPolicy:
 #: How many bytes of output take as long to write as one task.
 BYTES_PER_TASK: Final = 4_096
 
-Command: TypeAlias = Poll | Hello | Goodbye | Cancel | Rerun | Approve | KeyedSubmission | Extension
+Command: TypeAlias = Poll | Hello | Goodbye | Cancel | Rerun | Approve | KeyedSubmission | Extension | Launch
 _Executor: TypeAlias = Callable[[Transaction, Sequence[Any]], Sequence[object] | None]
 
 
@@ -183,6 +184,8 @@ def weight(command: Command) -> int:
         return 1 + said + max(0, min(command.want, WANT_MAX)) + printed
     if isinstance(command, KeyedSubmission):
         return 1 + command.submission.new_tasks.weight
+    if isinstance(command, Launch):
+        return 1 + command.weight
     if isinstance(command, Extension):
         return 1 + command.new_tasks.weight
     if isinstance(command, Cancel | Rerun):
@@ -195,6 +198,7 @@ _EXECUTORS: Final[Mapping[type, _Executor]] = {
     Goodbye: goodbye,
     KeyedSubmission: submit_keyed,
     Extension: extend_keyed,
+    Launch: launch,
     Cancel: lambda transaction, commands: carry_out_keyed(transaction, commands, cancel),
     Rerun: lambda transaction, commands: carry_out_keyed(transaction, commands, rerun),
     Approve: lambda transaction, commands: carry_out_keyed(transaction, commands, approve),

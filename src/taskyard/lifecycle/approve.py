@@ -49,7 +49,7 @@ def _why_not(transaction: Transaction, task: TaskRecord) -> str:
     if task.kind != Kind.APPROVAL.text:
         return f"it is no approval but a {task.kind}, and is not decided by people"
     if task.state not in ENDED:
-        return f"it is {task.state} ({task.reason}), so nobody has been asked yet"
+        return f"it is {task.state} ({task.reason}), so the approval has not been requested yet"
     result = transaction.repo.read.last_results([task.id]).get(task.id)
     if result is None:
         return f"it is {task.state} ({task.reason}), and was not decided"

@@ -1,4 +1,4 @@
-"""Sessions of bots: a session begins, a bot polls, a session ends; and the events of bots.
+"""Sessions of bots: a session begins, a bot polls, a session ends.
 
 A bot that begins another session in the same folder has lost what the last session ran there: those attempts end at
 once. A bot that begins in another folder, or on another machine, does not know what the bot of this name runs
@@ -8,40 +8,21 @@ are refused.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Final
 
-from taskyard.core import fleet, ids
+from taskyard.core import fleet
 from taskyard.core.matching import pool_of
-from taskyard.core.states import Millis
+from taskyard.core.resources import with_slots
+from taskyard.core.states import Millis, Signal
+from taskyard.core.structs import struct_replace
 from taskyard.lifecycle import lost_attempts
+from taskyard.lifecycle.bot_care import count_failures, refuse_while_used
+from taskyard.lifecycle.bot_events import CONNECTED, ENDED, ERROR, FREED, record_event
 from taskyard.lifecycle.commands import NO_SUBJECT, Begun, Code, Goodbye, Hello, Poll, Refusal
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.repo.bots import BotRecord, encode_dimensions
+from taskyard.store.repo.bots import BotRecord, encode_caches, encode_dimensions
 from taskyard.store.rows import CallingBot
-
-#: The kinds of bot events.
-CONNECTED: Final = "connected"
-ENDED: Final = "ended"
-MISSING: Final = "missing"
-ERROR: Final = "error"
-FREED: Final = "freed"
-
-
-def record_event(
-    transaction: Transaction,
-    bots: Sequence[str],
-    kind: str,
-    text: str = "",
-    about: tuple[int | None, int | None] = (None, None),
-) -> None:
-    """Record an event of each of some bots; `about` is the task and the attempt that it concerns, if any."""
-    known = transaction.repo.bots.read(bots)
-    rows = []
-    for id, bot in known.items():
-        rows.append((id, ids.bot_event_text(bot.events), transaction.now, kind, *about, text))
-    transaction.repo.bots.add_events(rows)
-    transaction.repo.bots.count_events([(id, bot.events + 1) for id, bot in known.items()])
-
 
 #: How many polls and sessions of a bot are stored, to recognize repeats. Only a few can be on their way at once.
 KEPT_MAX: Final = 8
@@ -63,7 +44,9 @@ def hello(transaction: Transaction, hellos: Sequence[Hello]) -> list[Refusal | N
     answers: list[Refusal | None] = []
     for some in _split_by_repeated_bot(hellos):
         known = transaction.repo.bots.read({one.bot for one in some})
-        refusals = {one.bot: _refuse_hello(known.get(one.bot), one) for one in some}
+        bound = transaction.repo.bots.bound_names([one.bot for one in some if one.bot not in known])
+        refusals = {one.bot: _refuse_hello(known.get(one.bot), bound.get(one.bot), one) for one in some}
+        transaction.repo.bots.unbind_names([bot for bot in bound if refusals[bot] is None])
         taken = _begin_sessions(transaction, known, [one for one in some if refusals[one.bot] is None])
         refusals |= {bot: _refuse_other_pool(bot) for bot in taken}
         answers += [refusals[one.bot] for one in some]
@@ -104,7 +87,9 @@ def _begin_sessions(transaction: Transaction, known: Mapping[str, BotRecord], he
     # Only now: if two first sessions begin at once, the later one sees the earlier only after it has its own row.
     lives = [(one.bot, fleet.lives_of(one.session)) for one in begun]
     end_lost_attempts(transaction, lives, {one.bot: one.begun for one in begun})
-    transaction.repo.bots.set_dimensions([(one.bot, encode_dimensions(one.dimensions)) for one in hellos])
+    dimensions = {one.bot: encode_dimensions(with_slots(one.dimensions, one.slots)) for one in hellos}
+    transaction.repo.bots.set_dimensions(list(dimensions.items()))
+    transaction.repo.bots.set_snapshots(now, [_snapshot(one, dimensions[one.bot]) for one in hellos])
     elsewhere = {one.bot for one in begun if _begins_elsewhere(known.get(one.bot), one.session)}
     record_event(transaction, sorted(new - elsewhere), CONNECTED)
     record_event(transaction, sorted(elsewhere), CONNECTED, ELSEWHERE)
@@ -121,6 +106,12 @@ def _names_taken(transaction: Transaction, known: Mapping[str, BotRecord], begun
     return {bot for bot, record in found.items() if record.pool != unknown[bot]}
 
 
+def _snapshot(one: Hello, dimensions: str) -> tuple[str, int, str, str]:
+    """Return the row of what a bot is from now on; equal ones have the same id."""
+    digest = sha256(f"{one.version}\n{dimensions}".encode()).digest()
+    return one.bot, int.from_bytes(digest[:8], "big") >> 1, dimensions, one.version
+
+
 def check_in(transaction: Transaction, polls: Sequence[Poll]) -> list[CallingBot | Refusal]:
     """Record that bots have polled; return their rows, or a refusal for a session that is over."""
     bots = transaction.repo.bots.callers({poll.bot for poll in polls})
@@ -134,9 +125,18 @@ def check_in(transaction: Transaction, polls: Sequence[Poll]) -> list[CallingBot
             polls_of[poll.bot] = _with_line(known, poll.poll) if poll.want and poll.poll else known
             if bot.missing:
                 transaction.mark_dirty(None)  # a missing bot is back
+            if poll.caches is not None:
+                _set_caches(transaction, poll, bot, checked)
     now = transaction.now
     transaction.repo.bots.record_polls([(id, known, now, transaction.server.name) for id, known in polls_of.items()])
     return checked
+
+
+def _set_caches(transaction: Transaction, poll: Poll, bot: CallingBot, checked: list[CallingBot | Refusal]) -> None:
+    """Store which caches a bot holds; what this transaction knows of the bot changes with that."""
+    assert poll.caches is not None, "the poll reports caches"
+    transaction.repo.bots.set_caches([(poll.bot, encode_caches(sorted(set(poll.caches))))])
+    checked[-1] = struct_replace(bot, changes=bot.changes + 1)
 
 
 def goodbye(transaction: Transaction, goodbyes: Sequence[Goodbye]) -> list[Refusal | None]:
@@ -146,7 +146,8 @@ def goodbye(transaction: Transaction, goodbyes: Sequence[Goodbye]) -> list[Refus
         _refuse_other_pool(one.bot) if _is_of_other_pool(bots.get(one.bot), one.pool) else None for one in goodbyes
     ]
     goodbyes = [one for one, answer in zip(goodbyes, answers, strict=True) if answer is None]
-    end_lost_attempts(transaction, [(one.bot, f"{one.session}/") for one in goodbyes if one.bot in bots])
+    sessions = [(one.bot, f"{one.session}/") for one in goodbyes if one.bot in bots]
+    end_lost_attempts(transaction, sessions, are_failures=False)
     gone = sorted({one.bot for one in goodbyes if one.bot in bots and bots[one.bot].session == one.session})
     transaction.repo.bots.end_sessions(gone)
     record_event(transaction, gone, ENDED)
@@ -161,10 +162,8 @@ def release_name(transaction: Transaction, bot: str, actor: str) -> Refusal | No
     found = transaction.repo.bots.read([bot]).get(bot)
     if found is None:
         return Refusal(Code.NOT_FOUND, f"there is no bot {bot}")
-    if fleet.alive(found.facts):
-        return Refusal(Code.CONFLICT, f"cannot free the name {bot}: the bot is alive; end it first")
-    if transaction.repo.tasks.leased_with_session([bot], 1):
-        return Refusal(Code.CONFLICT, f"cannot free the name {bot}: the bot still has leases; try again later")
+    if refusal := refuse_while_used(transaction, found, "free the name"):
+        return refusal
     if found.pool is not None:
         transaction.repo.bots.release_names([bot])
         record_event(transaction, [bot], FREED)
@@ -191,12 +190,17 @@ def record_error(
 
 
 def end_lost_attempts(
-    transaction: Transaction, sessions: Sequence[tuple[str, str]], begun: Mapping[str, Collection[Begun] | None] = {}
+    transaction: Transaction,
+    sessions: Sequence[tuple[str, str]],
+    begun: Mapping[str, Collection[Begun] | None] = {},
+    *,
+    are_failures: bool = True,
 ) -> None:
     """End as lost the attempts of bots in sessions whose names, with a slash at the end, begin with the given prefix.
 
-    `begun` are the attempts that each bot had begun, if known: the others are returned and cost nothing. If there are
-    too many for one transaction, the leases of the rest end now, and their timeouts end the attempts.
+    `begun` are the attempts that each bot had begun, if known: the others are returned and cost nothing.
+    `are_failures`: the bots did not end on purpose. If there are too many for one transaction, the leases of the rest
+    end now, and their timeouts end the attempts.
     """
     prefixes: dict[str, tuple[str, ...]] = defaultdict(tuple)
     for bot, prefix in sessions:
@@ -210,7 +214,10 @@ def end_lost_attempts(
         transition = lost_attempts.transition_of(transaction, task, begun.get(holders[task.id]))
         if transition is not None:
             transitions.append(transition)
+    failed = {holders[one.task.id] for one in transitions if one.signal is Signal.LOSE}
     transaction.apply(transitions)
+    if are_failures:
+        count_failures(transaction, failed)
     if len(found) > LOST_MAX:
         now = transaction.now
         transaction.repo.tasks.end_leases([(*one, Millis(now - fleet.GUARD_MS), now) for one in sessions])
@@ -235,14 +242,16 @@ def _replaced(bot: BotRecord | None, session: str) -> str:
 
 
 def _begins_elsewhere(bot: BotRecord | None, session: str) -> bool:
-    """Tell whether a session begins while one in another folder has not ended."""
+    """Whether a session begins while one in another folder has not ended."""
     return bot is not None and not bot.facts.terminated and fleet.lives_of(bot.session) != fleet.lives_of(session)
 
 
-def _refuse_hello(bot: BotRecord | None, one: Hello) -> Refusal | None:
-    """Say why a bot may not begin or update a session, if so."""
+def _refuse_hello(bot: BotRecord | None, bound: str | None, one: Hello) -> Refusal | None:
+    """Return why a bot may not begin or update a session, if so; `bound` is the pool of a forgotten bot of the name."""
+    if fleet.is_older(one.version, fleet.BOT_VERSION_MIN):
+        return _refuse_old(one)
     if bot is None:
-        return None
+        return None if bound in (None, pool_of(one.dimensions)) else _refuse_other_pool(one.bot)
     if _is_of_other_pool(bot, pool_of(one.dimensions)):
         return _refuse_other_pool(one.bot)
     is_late = bot.session != one.session and one.session in bot.previous_sessions.split("\n")
@@ -250,13 +259,21 @@ def _refuse_hello(bot: BotRecord | None, one: Hello) -> Refusal | None:
 
 
 def _is_of_other_pool(bot: BotRecord | CallingBot | None, pool: str | None) -> bool:
-    """Tell whether the name of a bot belongs to another pool than that of its sender."""
+    """Whether the name of a bot belongs to another pool than that of its sender."""
     return bot is not None and bot.pool is not None and pool is not None and bot.pool != pool
 
 
 def _refuse_other_pool(bot: str) -> Refusal:
-    text = f"the name {bot} belongs to another pool: choose another, or have an admin free it (taskyard bots free)"
-    return Refusal(Code.FORBIDDEN, text)
+    text = f"the name {bot} belongs to another pool: choose another, or have an admin free it"
+    return Refusal(Code.FORBIDDEN, f"{text} (taskyard bots free, or bots delete)")
+
+
+def _refuse_old(one: Hello) -> Refusal:
+    text = (
+        f"bot {one.bot} has version {one.version}, and this server needs {fleet.BOT_VERSION_MIN} or newer: "
+        "update taskyard on the machine of the bot, and start it again"
+    )
+    return Refusal(Code.OUTDATED, text)
 
 
 def _refuse_replaced(bot: str) -> Refusal:

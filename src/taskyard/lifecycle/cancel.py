@@ -14,7 +14,7 @@ from taskyard.core.graph.state import changeable
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import STOPPED, Outcome, Reason, Signal, sources, step
 from taskyard.core.structs import value
-from taskyard.lifecycle import selection, server_tasks
+from taskyard.lifecycle import links, selection, server_tasks
 from taskyard.lifecycle.commands import BulkOutcome, Cancel, Code, Done, NeedsSearch, Refusal
 from taskyard.lifecycle.selection import Search, SelectedPages, VersionedSelection
 from taskyard.lifecycle.transaction import Transaction
@@ -25,6 +25,8 @@ from taskyard.store.rows import Continuation, GraphRecord, TaskRecord
 
 #: The continuation "cancel these tasks", or every task of the graph if it names none.
 CANCEL: Final = "cancel"
+#: How many tasks of any graphs one transaction cancels.
+TASKS_PER_CANCEL_MAX: Final = 200
 
 _CANCELABLE = sources(Signal.CANCEL)
 
@@ -53,6 +55,18 @@ def cancel(
     return [_cancel(transaction, one, found) for one in commands]
 
 
+def cancel_listed(transaction: Transaction, ids: Collection[int], actor: str) -> int:
+    """Cancel those of some tasks of any graphs that can be, each as if it alone were canceled; return how many."""
+    tasks = transaction.lock_tasks(ids)
+    transaction.repo.graphs.prefetch({task.graph for task in tasks.values()})
+    shown = [id for id in sorted(tasks) if selection.visible_task(transaction, id) is not None]
+    chosen = [id for id in shown if step(tasks[id].state, Signal.CANCEL).outcome is Outcome.MOVE]
+    canceled = _cancel_all(transaction, chosen, actor)
+    for id in chosen:
+        transaction.audit(actor, CANCEL, id)
+    return canceled
+
+
 def find(repo: Repo, one: Cancel) -> VersionedSelection:
     """Find the tasks of a subtree that is to be canceled, in a read transaction."""
     if one.task is None:
@@ -64,6 +78,15 @@ def find(repo: Repo, one: Cancel) -> VersionedSelection:
 def stop_page(transaction: Transaction, continuation: Continuation) -> bool:
     """Cancel the graph inside a task that is to end; the continuation is done then."""
     _cancel_graph(transaction, continuation.graph, continuation.actor)
+    transaction.complete(continuation)
+    return True
+
+
+def release_update_page(transaction: Transaction, continuation: Continuation) -> bool:
+    """Cancel the update that a canceled launch needed, unless another one needs it; the continuation is done then."""
+    graph = links.graph_to_release(transaction, continuation)
+    if graph is not None:
+        _cancel_graph(transaction, graph, continuation.actor)
     transaction.complete(continuation)
     return True
 

@@ -4,27 +4,34 @@ A repeated poll gets the leases that it got before, with the time that is left, 
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
-from taskyard.core import attempt_policy, fleet, matching
+from taskyard.core import attempt_policy, caches, fleet, matching
+from taskyard.core.caches import Warmth
 from taskyard.core.matching import Turn
+from taskyard.core.resources import Resources
 from taskyard.core.states import LEASED, BotId, Millis, Reason, Signal
 from taskyard.core.structs import struct_replace, value
 from taskyard.lifecycle.commands import AttemptDefinition, Lease, Poll
+from taskyard.lifecycle.placement import Placement, placement_of
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Claimant, Transition
 from taskyard.store.queries import Row
-from taskyard.store.repo.bots import QueueRow
+from taskyard.store.repo.bots import QueueRow, decode_caches
 from taskyard.store.rows import CallingBot, TaskRecord
 
 #: How many tasks one poll can get: with more, one bot would hoard tasks while others are idle.
 WANT_MAX: Final = 256
+#: Of more queues than this, a claim reads only those whose first tasks come first. It reads a few more than it wants
+#: tasks: some of those tasks may be for other bots.
+QUEUES_READ_MAX: Final = 32
+QUEUES_SPARE: Final = 8
 #: How often a claim reads further down its queues when the first tasks there are not for this bot.
 READS_MAX: Final = 4
-#: Bound here, because access through the enum class is slow.
+#: Aliases of enum members: together they save a twentieth of the instructions of a life (`benchmarks.lives`, 64).
 _CLAIM: Final = Signal.CLAIM
 
 
@@ -70,13 +77,13 @@ def _leased_before(transaction: Transaction, requests: Sequence[ClaimRequest]) -
 
 
 def is_repeated(request: ClaimRequest) -> bool:
-    """Tell whether a poll came before."""
+    """Whether a poll came before."""
     poll, known = request.poll.poll, request.bot.recent_polls
     return bool(poll) and not request.parked and poll in known and poll in known.split("\n")
 
 
 def _holds(bot: str, task: TaskRecord) -> bool:
-    """Tell whether a bot still holds a task: the attempt may have been lost, and the task claimed by another bot."""
+    """Whether a bot still holds a task: the attempt may have been lost, and the task claimed by another bot."""
     return task.state in LEASED and task.bot == bot
 
 
@@ -89,40 +96,152 @@ def _claim_new(
     registry = transaction.registry
     registry.refresh(transaction.repo)
     served = registry.serving(
-        transaction.repo, {requests[place].poll.bot: requests[place].bot.version for place in new}
+        transaction.repo, {requests[place].poll.bot: requests[place].bot.changes for place in new}
     )
     alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for place in new:
         queues = served[requests[place].poll.bot]
         if queues:
             alike[queues].append(place)
+    groups = [_group(transaction, queues, places, requests) for queues, places in alike.items()]
+    # Those that hold caches of waiting tasks come first, whatever other queues they serve.
+    groups.sort(key=lambda one: not one.warm)
     taken: set[int] = set()
     chosen: dict[int, list[int]] = {}
-    for queues, places in alike.items():
-        shares = _choose(transaction, queues, [requests[place] for place in places], taken)
-        chosen |= dict(zip(places, shares, strict=True))
+    for one in groups:
+        chosen |= dict(zip(one.places, _choose(transaction, one, taken), strict=True))
     return _lease_out(transaction, requests, chosen)
 
 
-def _choose(
-    transaction: Transaction, queues: tuple[int, ...], requests: Sequence[ClaimRequest], taken: set[int]
-) -> list[list[int]]:
-    asked = [(request.poll.bot, request.count) for request in requests]
+class _Group(NamedTuple):
+    """Requests of bots that serve the same queues, and what is known of their caches."""
+
+    queues: tuple[int, ...]
+    places: Sequence[int]  # of the requests
+    asked: Sequence[tuple[str, int]]
+    held: Mapping[str, frozenset[str]]  # the caches of bots
+    warm: Mapping[int, frozenset[str]]  # the waiting tasks that use some of these
+
+
+def _group(
+    transaction: Transaction, queues: tuple[int, ...], places: Sequence[int], requests: Sequence[ClaimRequest]
+) -> _Group:
+    asked = [(requests[place].poll.bot, requests[place].count) for place in places]
+    held = {bot: keys for bot, _ in asked if (keys := transaction.registry.caches(bot))}
+    return _Group(queues, places, asked, held, _warm_tasks(transaction, queues, held) if held else {})
+
+
+def _choose(transaction: Transaction, group: _Group, taken: set[int]) -> list[list[int]]:
+    queues, asked = group.queues, group.asked
+    placement = placement_of(transaction, {bot for bot, _ in asked}, queues)
+    wanted = sum(count for _, count in asked) + len(taken)
+    first, next_turn = (queues, None) if group.warm else _first_queues(transaction, queues, wanted)
+    turns, shares = _deal(transaction, group, first, taken, placement)
+    if next_turn is not None and not _come_first(turns, shares, asked, next_turn):
+        _, shares = _deal(transaction, group, queues, taken, placement)
+    if placement is not None:
+        placement.reserve()
+    taken.update(id for ids in shares for id in ids)
+    return shares
+
+
+def _deal(
+    transaction: Transaction, group: _Group, queues: tuple[int, ...], taken: set[int], placement: Placement | None
+) -> tuple[list[Turn], list[list[int]]]:
+    """Deal the first tasks of queues to bots; return the tasks that were read, and those of each bot."""
+    asked, held, warm = group.asked, group.held, group.warm
     bots = {bot for bot, _ in asked}
     count = wanted = sum(count for _, count in asked) + len(taken)
+    count += _window(queues) if warm else 0
+    turns: list[Turn] = []
     shares: list[list[int]] = []
     for _ in range(READS_MAX):
-        rows = transaction.repo.tasks.claim_candidates(queues, count)
+        window = transaction.repo.tasks.claim_window(queues, count) if warm else []
+        rows = [row[:5] for row in window] or transaction.repo.tasks.claim_candidates(queues, count)
         full = len(rows) >= count
         rows += [_row(task) for task in transaction.unwritten_in(queues)]
         turns = _turns(transaction, rows, taken)
-        shares = matching.deal(turns, asked)
+        since = _since(transaction, queues, window, count) if warm else {}
+        if placement is not None:
+            shares = placement.deal(turns, rows, asked, Warmth(held, warm, since, transaction.now) if warm else None)
+        elif warm:
+            shares = caches.deal(turns, asked, held, warm, since, transaction.now)
+        else:
+            shares = matching.deal(turns, asked)
         # A task that is left to another bot must not hide the tasks behind it in its queue.
         if not full or count >= wanted + sum(turn[3] in bots for turn in turns):
             break
         count *= 4
-    taken.update(id for ids in shares for id in ids)
-    return shares
+    return turns, shares
+
+
+def _first_queues(
+    transaction: Transaction, queues: tuple[int, ...], wanted: int
+) -> tuple[tuple[int, ...], tuple[int, int, int] | None]:
+    """Return the queues to read for so many tasks, and the turn before which no other queue has a task.
+
+    Of a few queues all are read. Of many, the first task of each is looked up in the index alone, and few are read:
+    that takes a third of the time (`benchmarks.claim`, 1 000 queues).
+    """
+    if len(queues) <= QUEUES_READ_MAX:
+        return queues, None
+    count = wanted + QUEUES_SPARE
+    rows = transaction.repo.tasks.first_queues(queues, count)
+    unwritten = {task.queue for task in transaction.unwritten_in(queues)}
+    read = tuple(unwritten.union(row[0] for row in rows))
+    return read, (rows[-1][1], rows[-1][2], rows[-1][3]) if len(rows) == count else None
+
+
+def _come_first(
+    turns: Sequence[Turn], shares: Sequence[Sequence[int]], asked: Sequence[tuple[str, int]], next_turn: Sequence[int]
+) -> bool:
+    """Whether bots got all that they wanted, and nothing that comes after a task that was not read."""
+    given = {id for ids in shares for id in ids}
+    if len(given) < sum(count for _, count in asked):
+        return False
+    return all(turn[:3] <= tuple(next_turn) for turn in turns if turn[2] in given)
+
+
+# Caches: a bot prefers tasks whose caches it holds. Only what such a bot does costs anything.
+
+
+#: How many more tasks a claim reads of all queues together, to look for one whose caches a bot holds.
+WINDOW_ROWS_MAX: Final = 512
+
+
+def _window(queues: Sequence[int]) -> int:
+    """Return how many more tasks of each queue a claim looks at for caches."""
+    return max(1, min(caches.WINDOW_MAX - 1, WINDOW_ROWS_MAX // len(queues)))
+
+
+def _warm_tasks(
+    transaction: Transaction, queues: Sequence[int], held: Mapping[str, frozenset[str]]
+) -> dict[int, frozenset[str]]:
+    """Return the tasks that use caches which some of these bots hold, with the keys of their caches."""
+    tasks = transaction.repo.tasks
+    found = tasks.waiting_with_caches(queues, _window(queues) + 1)
+    found |= tasks.caches_of([task.id for task in transaction.unwritten_in(queues)])
+    keys = frozenset[str]().union(*held.values())
+    used = {id: decode_caches(text) for id, text in found.items()}
+    return {id: wanted for id, wanted in used.items() if not keys.isdisjoint(wanted)}
+
+
+def _since(transaction: Transaction, queues: tuple[int, ...], window: Sequence[Row], count: int) -> dict[int, Millis]:
+    """Return since when tasks wait, as far as it is known that no others come between them.
+
+    If a queue has more than the `count` tasks that were read, nothing is known of what comes after the last of these.
+    """
+    of_queue: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for id, queue, priority, created_ms, *_ in window:
+        of_queue[queue].append((priority, created_ms, id))
+    last = min((max(turns) for turns in of_queue.values() if len(turns) >= count), default=None)
+    now = transaction.now
+    found = [((row[2], row[3], row[0]), row[5]) for row in window]
+    found += [
+        ((task.priority, task.created_ms, task.id), task.life.waits_since_ms)
+        for task in transaction.unwritten_in(queues)
+    ]
+    return {turn[2]: Millis(since or now) for turn, since in found if last is None or turn <= last}
 
 
 def _row(task: TaskRecord) -> Row:
@@ -157,12 +276,13 @@ def _lease_out(
     for place, ids in chosen.items():
         poll = requests[place].poll
         taken = Reason.UNDER_WAY if poll.begun is None else Reason.ASSIGNED
+        snapshot = transaction.registry.snapshot(poll.bot)
         for id in ids:
             task = tasks[id]
             until = attempt_policy.lease_until(transaction.now, transaction.lease_ms, task.rules.deadline_ms)
             if until is None:
                 continue  # its deadline has passed: the next sweep ends it
-            taker = Claimant(poll.bot, poll.session, poll.poll, until)
+            taker = Claimant(poll.bot, poll.session, poll.poll, until, snapshot)
             transitions.append(Transition(task, _CLAIM, attempt_policy.claimed(task.life), taken, taker))
             leased[place].append(task)
     transaction.apply(transitions)
@@ -205,14 +325,27 @@ def with_definitions(transaction: Transaction, leases: Sequence[Lease]) -> list[
     checkpoints = transaction.repo.output.checkpoints([lease.task for lease in leases if lease.attempt > 1])
     return [
         struct_replace(
-            lease, definition=_definition(tasks[lease.task], definitions[lease.task], lease, inputs, checkpoints)
+            lease,
+            definition=_definition(
+                tasks[lease.task],
+                definitions[lease.task],
+                lease,
+                inputs,
+                checkpoints,
+                transaction.registry.takes(tasks[lease.task].queue),
+            ),
         )
         for lease in leases
     ]
 
 
 def _definition(
-    task: TaskRecord, stored: tuple[str, str, str], lease: Lease, inputs: dict[int, str], checkpoints: dict[int, bytes]
+    task: TaskRecord,
+    stored: tuple[str, str, str],
+    lease: Lease,
+    inputs: dict[int, str],
+    checkpoints: dict[int, bytes],
+    takes: Resources | None,
 ) -> AttemptDefinition:
     label, text, submitter = stored
     definition = _READER.decode(text)
@@ -226,6 +359,7 @@ def _definition(
         inputs.get(task.id),
         checkpoints.get(task.id),
         submitter,
+        takes,
     )
 
 

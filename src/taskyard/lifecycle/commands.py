@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from taskyard.core.graph.errors import Fault
 from taskyard.core.matching import Dimensions
+from taskyard.core.resources import Resources
 from taskyard.core.states import Millis, State
 from taskyard.core.structs import value
 from taskyard.wire import bot_protocol
@@ -70,6 +71,7 @@ class Hello:
     quarantined: Why | None = None
     maintenance: Why | None = None
     draining: bool = False
+    version: NameOrEmpty = ""  # of its program
     # The attempts that earlier processes of the bot in this folder had begun; None: unknown.
     begun: _Begun | None = None
 
@@ -93,6 +95,29 @@ class Publish:
     result: Annotated[str, Meta(min_length=1, max_length=RESULT_MAX, extra={"text": "text"})] | None = None  # JSON
     progress: Progress | None = None
     checkpoint: Checkpoint | None = None
+
+
+@value
+class PublishedArtifact:
+    """A named file of a running attempt: a file of a stored tree."""
+
+    name: str
+    tree: str
+    path: str
+    size: int
+    content_type: str
+
+
+@value
+class PublishFiles:
+    """Store which files a running attempt leaves; the server has checked that they are stored."""
+
+    task: int
+    attempt: int
+    fence: int
+    pool: str
+    tree: tuple[str, int, int] | None = None  # of all outputs: digest, files and bytes
+    artifacts: tuple[PublishedArtifact, ...] = ()
 
 
 @value
@@ -143,6 +168,9 @@ class Code(StrEnum):
     LEASE_LOST = "lease_lost"  # the bot no longer has the lease of the attempt
     FORBIDDEN = "forbidden"  # a bot's name belongs to another pool
     SESSION_REPLACED = "session_replaced"  # the bot has begun another session
+    OUTDATED = "outdated"  # the program of the bot is too old for this server
+    NO_SECRET = "no_secret"  # a secret that a task names does not exist  # noqa: S105 - a word
+    NO_SECRET_KEY = "no_secret_key"  # its key is not there  # noqa: S105
 
 
 @value
@@ -193,6 +221,7 @@ class AttemptDefinition:
     inputs: str | None = None  # the result of each prerequisite that published one, by label
     checkpoint: bytes | None = None
     submitter: str = ""  # calls of different submitters never share a process
+    takes: Resources | None = None  # of the bot; None: one slot
 
 
 @value

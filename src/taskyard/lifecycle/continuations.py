@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from taskyard.core.states import Millis
-from taskyard.lifecycle import cancel, failure_handlers, propagate, rerun, rows, subgraph, submit
+from taskyard.lifecycle import cancel, failure_handlers, links, propagate, rerun, reuse, rows, subgraph, submit
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.queries import TransactionConflict
 from taskyard.store.rows import Continuation
@@ -104,6 +104,9 @@ _PAGES: Mapping[str, Callable[[Transaction, Continuation], bool]] = {
     rows.DROP: submit.drop_page,
     rows.SETTLED: subgraph.deliver_settlement,
     rows.STOP: cancel.stop_page,
+    rows.RELEASE_UPDATE: cancel.release_update_page,
+    links.END: links.end_page,
     cancel.CANCEL: cancel.cancel_page,
     rerun.RERUN: rerun.rerun_page,
+    reuse.SERVE: reuse.serve_page,
 }

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from taskyard.core.graph.state import Handler, Handlers, counted, matters
-from taskyard.core.states import ENDED, FINAL, UNSUCCESSFUL, On, State
+from taskyard.core.states import ENDED, FINAL, UNSUCCESSFUL, On, Reason, State
 from taskyard.core.structs import value
 from taskyard.lifecycle.transition import StateChange
 from taskyard.store.connection import Repo
@@ -74,7 +74,8 @@ def to_failures(
     now: dict[int, _HandlerChange] = {}
     left: list[tuple[str, TaskRecord, State, State]] = []
     for task, source in moved:
-        ran, edges = task.life.ran and task.state in ENDED, task.edges.count
+        # An equal task ran in place of one that reuses its result.
+        ran, edges = task.state in ENDED and (task.life.ran or task.reason == Reason.REUSED), task.edges.count
         if task.id in waiting or edges > edges_max - used:
             left.append((REPORT_RUN if ran else REPORT_TO_FAILURES, task, source, task.state))
         else:
@@ -211,7 +212,7 @@ def state_known_to(neighbour: int, state: State, continuations: Iterable[Continu
 
 
 def is_up_to_date(neighbour: int, continuations: Iterable[Continuation]) -> bool:
-    """Tell whether a neighbour knows every transition of a task with these open continuations."""
+    """Whether a neighbour knows every transition of a task with these open continuations."""
     return all(continuation.cursor > neighbour for continuation in continuations)
 
 

@@ -3,13 +3,15 @@
 Another command with the same key is refused. A refusal is an answer, too; `NeedsSearch` is not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
+from taskyard.core.graph.model import Task
+from taskyard.core.graph.parse import secret_pools, urgent_pools
 from taskyard.core.ids import Key, text_of
 from taskyard.lifecycle.commands import BulkOutcome, Code, Done, NeedsSearch, Refusal
 from taskyard.lifecycle.submit import Extension, GraphChanged, NewGraph, Submitted, extend, submit
@@ -85,6 +87,23 @@ def run_once(
     return answer
 
 
+def carry_out_bulk_once(
+    transaction: Transaction, key: str, request: object, act: Callable[[Transaction], BulkOutcome]
+) -> BulkOutcome | Refusal:
+    """Carry out `act` once for a key, which may be empty; a repeat gets the first answer. `request` as above."""
+    digest = sha256(msgspec.json.encode(request)).hexdigest()
+    known = transaction.repo.events.answers([key]).get(key) if key else None
+    if known is None:
+        outcome = act(transaction)
+        if key:
+            _remember(transaction, {key: (digest, outcome)})
+        return outcome
+    first = decoded(known[1])
+    if known[0] != digest or not isinstance(first, BulkOutcome):
+        return Refusal(Code.CONFLICT, f"the key {key} was used for another command: use a new one")
+    return first
+
+
 def encoded(outcome: Answer) -> str:
     """Write an answer as JSON."""
     return msgspec.json.encode((type(outcome).__name__, outcome)).decode()
@@ -120,16 +139,60 @@ def _digest(one: Any) -> str:
 CheckPools = Callable[[frozenset[str]], None]
 
 
+#: Gets priorities that need a right of their own, with the pools of each, and raises if the sender may not use them.
+CheckPriorities = Callable[[Mapping[int, frozenset[str]]], None]
+
+
 def allow_any_pool(_: frozenset[str]) -> None:
     """Allow every pool: the engine itself checks no rights."""
 
 
+def allow_any_priority(_: Mapping[int, frozenset[str]]) -> None:
+    """Allow every priority, likewise."""
+
+
+#: Returns which of some trees (label, pool and digest) are not stored.
+MissingTrees = Callable[[frozenset[tuple[str, str, str]]], Collection[tuple[str, str, str]]]
+
+
+def no_missing_trees(_: frozenset[tuple[str, str, str]]) -> Collection[tuple[str, str, str]]:
+    """Miss no tree: the sender has stored them."""
+    return ()
+
+
+class Sender(TypedDict, total=False):
+    """Who sends tasks, as the engine takes it.
+
+    Python functions of different submitters never share a worker process; submitter and user are the actor unless
+    given. The checks raise if the sender may not use what they are called with.
+    """
+
+    actor: str  # the name in the audit
+    submitter: str
+    user: str
+    may: CheckPools  # called with the pools in which tasks will run
+    may_urge: CheckPriorities  # called with priorities that need a right of their own
+    may_use: CheckPools  # called with the pools whose secrets tasks name
+
+
 class Submitter(NamedTuple):
-    """Who submits a graph: the name in the audit, the owner of the tasks, and the check of pools."""
+    """Who submits a graph: the name in the audit, the owner of the tasks, the checks of rights, and the user."""
 
     actor: str
     submitter: str
     may: CheckPools = allow_any_pool
+    user: str = ""  # the user of the tasks, unless their tags name another
+    may_urge: CheckPriorities = allow_any_priority
+    may_use: CheckPools = allow_any_pool
+    missing_trees: MissingTrees = no_missing_trees
+
+    def check(self, pools: frozenset[str], tasks: Collection[Task]) -> None:
+        """Raise if the sender may not submit some tasks into some pools, for their priorities or their secrets."""
+        self.may(pools)
+        if urgent := urgent_pools(tasks):
+            self.may_urge(urgent)
+        if used := secret_pools(tasks):
+            self.may_use(used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,4 +273,4 @@ def remember_submission(transaction: Transaction, one: KeyedSubmission, answer: 
     if one.key and isinstance(answer, Submitted):
         made = encoded(BulkOutcome(answer.graph, len(one.submission.new_tasks.tasks)))
         # It is kept as long as the graph: a submission may be repeated late.
-        transaction.repo.events.add_answers([(one.key, one.digest, made, None)])
+        transaction.repo.events.add_answers([(one.key, one.digest, made, None)], answer.graph)

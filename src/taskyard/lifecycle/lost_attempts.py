@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final
 
 from taskyard.core import attempt_policy
-from taskyard.core.attempt_policy import SPARED, SPARED_MAX, Ruling
+from taskyard.core.attempt_policy import POISON_BOTS, SPARED, SPARED_MAX, Ruling
 from taskyard.core.states import REASONS, Outcome, Reason, Signal
 from taskyard.lifecycle.commands import Begun
 from taskyard.lifecycle.transaction import Transaction
@@ -28,14 +28,22 @@ def free_reason(transaction: Transaction, task: TaskRecord) -> Reason | None:
 
 
 def costs_nothing(transaction: Transaction, task: TaskRecord, why: Reason) -> bool:
-    """Tell whether an attempt costs no retry whose bot reports that it was lost for this reason."""
+    """Whether an attempt costs no retry whose bot reports that it was lost for this reason."""
     may_be = why is Reason.UNRENEWED or (why is Reason.RETURNED and task.reason == _ASSIGNED)
     return may_be and has_free_losses_left(transaction, task)
 
 
 def has_free_losses_left(transaction: Transaction, task: TaskRecord) -> bool:
-    """Tell whether another lost attempt of a task may cost nothing in this round."""
+    """Whether another lost attempt of a task may cost nothing in this round."""
     return transaction.repo.attempts.count_lost(task.id, task.life.round, _SPARED) < SPARED_MAX
+
+
+def is_poison(transaction: Transaction, task: TaskRecord) -> bool:
+    """Whether a task that is about to be lost has then lost so many bots that no other bot should meet it."""
+    if task.life.retries_used + 1 < POISON_BOTS:
+        return False
+    lost_by = transaction.repo.attempts.lost_by(task.id, task.life.round, _SPARED)
+    return len({*lost_by, task.bot}) >= POISON_BOTS
 
 
 def transition_of(transaction: Transaction, task: TaskRecord, begun: Collection[Begun] | None) -> Transition | None:
@@ -45,8 +53,11 @@ def transition_of(transaction: Transaction, task: TaskRecord, begun: Collection[
         return _moved(task, Signal.RETURN, attempt_policy.report(life, rules, life.attempt, Signal.RETURN, now))
     why = free_reason(transaction, task) if begun is None else None
     task.avoid_bot = task.bot
-    lose = attempt_policy.report(life, rules, life.attempt, Signal.LOSE, now)
-    return _moved(task, Signal.LOSE, lose if why is None else attempt_policy.spare(life, rules, why, now))
+    if why is not None:
+        return _moved(task, Signal.LOSE, attempt_policy.spare(life, rules, why, now))
+    if is_poison(transaction, task):
+        return _moved(task, Signal.LOSE, attempt_policy.poisoned(life, rules, now))
+    return _moved(task, Signal.LOSE, attempt_policy.report(life, rules, life.attempt, Signal.LOSE, now))
 
 
 def _moved(task: TaskRecord, signal: Signal, ruling: Ruling) -> Transition | None:

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
+from taskyard.core.states import Signal
 from taskyard.core.structs import value
+from taskyard.lifecycle.bot_care import forget_failures
 from taskyard.lifecycle.bot_sessions import check_in
 from taskyard.lifecycle.claim import claim, claim_request, is_repeated, with_definitions
-from taskyard.lifecycle.commands import Done, Lease, OutputStored, Poll, Refusal, Renewed
+from taskyard.lifecycle.commands import Done, Lease, OutputStored, Poll, Refusal, Renewed, Report
 from taskyard.lifecycle.report import end_attempts, record_begun, renew, store_output, store_progress
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.rows import CallingBot
@@ -26,12 +28,14 @@ class PollOutcome:
     ending: bool = False  # an admin wants the bot to end after what it runs, and it does not drain yet
 
 
-#: The answer to a poll for which there is nothing.
+#: The signals of attempts that ran to their end, successful or failed.
+_OWN_ENDS: Final = frozenset({Signal.SUCCEED, Signal.FAIL})
+#: The answer to a poll that reports nothing and gets nothing.
 EMPTY: Final = PollOutcome((), (), ())
 
 
 def poll(transaction: Transaction, polls: Sequence[Poll]) -> list[PollOutcome | Refusal]:
-    """Carry out polls: first what ended, then what goes on, then what begins."""
+    """Carry out polls: first the reports, then the renewals, then the requests for work."""
     _prefetch(transaction, polls)
     callers = check_in(transaction, polls)
     known = [(place, polls[place], bot) for place, bot in enumerate(callers) if isinstance(bot, CallingBot)]
@@ -41,13 +45,15 @@ def poll(transaction: Transaction, polls: Sequence[Poll]) -> list[PollOutcome | 
             transaction, [(one.bot, output) for _, one, _ in known if one.outputs for output in one.outputs]
         )
         to_renew = [(one.bot, renewal) for _, one, _ in known if one.renewals for renewal in one.renewals]
-        store_progress(transaction, to_renew)  # what an attempt says last comes with its end, and is for the next one
-        ended = end_attempts(transaction, [(one.bot, report) for _, one, _ in known for report in one.reports])
+        store_progress(transaction, to_renew)  # before its end: the last checkpoint is for the next attempt
+        said = [(one.bot, report) for _, one, _ in known for report in one.reports]
+        ended = end_attempts(transaction, said)
         renewed = renew(transaction, to_renew)
         record_begun(transaction, [(one.bot, begun) for _, one, _ in known if one.begun for begun in one.begun])
         requests = [claim_request(one, bot) for _, one, bot in known]
         leases = _with_definitions(transaction, known, claim(transaction, requests))
-    transaction.registry.serving(transaction.repo, {one.bot: bot.version for _, one, bot in known})
+    transaction.registry.serving(transaction.repo, {one.bot: bot.changes for _, one, bot in known})
+    _note_ends(transaction, said, ended)
     answers: list[PollOutcome | Refusal] = [bot if isinstance(bot, Refusal) else EMPTY for bot in callers]
     reports, renewals, outputs = iter(ended), iter(renewed), iter(stored)
     for (place, one, _), given, request in zip(known, leases, requests, strict=True):
@@ -60,6 +66,22 @@ def poll(transaction: Transaction, polls: Sequence[Poll]) -> list[PollOutcome | 
             ending=transaction.registry.ending(one.bot),
         )
     return answers
+
+
+def _note_ends(
+    transaction: Transaction, reports: Sequence[tuple[str, Report]], ended: Sequence[Done | Refusal]
+) -> None:
+    """Reset the failure counts of bots that have ended attempts: they work again."""
+    failing = {bot for bot, _ in reports if transaction.registry.failures(bot)}
+    if failing:
+        forget_failures(
+            transaction,
+            {
+                bot
+                for (bot, report), outcome in zip(reports, ended, strict=True)
+                if bot in failing and report.signal in _OWN_ENDS and isinstance(outcome, Done) and not outcome.echo
+            },
+        )
 
 
 def _prefetch(transaction: Transaction, polls: Sequence[Poll]) -> None:

@@ -114,7 +114,7 @@ def _failed_in(graph: int) -> Search:
 
 
 def _could_fail_again(transaction: Transaction, task: TaskRecord) -> bool:
-    """Tell whether a task fails by policy and may not know yet that its prerequisite is rerun."""
+    """Whether a task fails by policy and may not know yet that its prerequisite is rerun."""
     return (
         task.on_impossible is Impossible.FAIL
         and transaction.repo.continuations.first(task.graph, PROPAGATE) is not None

@@ -1,7 +1,7 @@
 """Which tasks a cancel or a rerun concerns, in which order, and in how many transactions.
 
 One transaction reads only so many tasks and edges. A command that concerns more is answered with `NeedsSearch`: the
-caller then searches outside a write transaction, where it blocks nobody, and repeats the command with what it found.
+caller then searches outside a write transaction, where it blocks nothing, and repeats the command with what it found.
 Tasks that fit into one transaction are moved there. Others are left as continuations of at most `PAGE_MAX` tasks each,
 which are run one after the other. An open continuation counts as active, so the graph cannot finish meanwhile. This
 module moves no task.
@@ -121,7 +121,7 @@ class GraphReader:
                 yield from edges
 
     def _count(self) -> int:
-        """Say how many rows to request: one more than allowed shows that there are too many."""
+        """Return how many rows to request: one more than allowed shows that there are too many."""
         return ROWS_MAX if self._left is None else min(ROWS_MAX, self._left + 1)
 
     def _spend(self, rows: list[Row]) -> list[Row]:

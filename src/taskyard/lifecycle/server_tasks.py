@@ -1,4 +1,4 @@
-"""Tasks that the server runs itself: no-ops begin and end here, and approvals begin.
+"""Tasks that the server runs itself: no-ops begin and end here, and approvals and links begin.
 
 A task with a graph inside begins with that graph (`lifecycle/subgraph.py`). A bot is told to stop a canceled task and
 reports its end. The server ends its own tasks: an approval at once, and a task with a graph inside when that graph has
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from taskyard.core import attempt_policy
-from taskyard.core.graph.payload import by_silence, patience_ms, question
+from taskyard.core.graph.payload import GRAPH_KINDS, by_silence, patience_ms, question
 from taskyard.core.states import REASONS, STOPPED, Kind, Millis, Reason, Signal
-from taskyard.lifecycle import server_attempts, subgraph
+from taskyard.lifecycle import links, server_attempts, subgraph
 from taskyard.lifecycle.commands import ChooseTasks
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.server_attempts import SERVER
@@ -19,8 +19,10 @@ from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Transition
 from taskyard.store.rows import TaskRecord
 
-#: The kinds that begin here, and the one of them that waits for a person.
-_SERVED: Final = (Kind.NOOP.text, Kind.APPROVAL.text)
+#: The kinds that begin here, among them the one that waits for a person.
+_SERVED: Final = (Kind.NOOP.text, Kind.APPROVAL.text, Kind.LINK.text)
+_LINK: Final = Kind.LINK.text
+_GRAPHS: Final = frozenset(kind.text for kind in GRAPH_KINDS)
 _APPROVAL: Final = Kind.APPROVAL.text
 _CLAIMED: Final = REASONS[Signal.CLAIM]
 
@@ -37,13 +39,16 @@ def run_server_tasks(transaction: Transaction, count: int = 500, choose: ChooseT
         if not attempt_policy.past(task.rules.deadline_ms, transaction.now)
     ]
     approvals = [task for task in tasks if task.kind == _APPROVAL]
-    noops = [task for task in tasks if task.kind != _APPROVAL] if approvals else tasks
+    linked = [task for task in tasks if task.kind == _LINK]
+    noops = [task for task in tasks if task.kind not in (_APPROVAL, _LINK)] if approvals or linked else tasks
     transaction.apply(
         [Transition(one, Signal.CLAIM, attempt_policy.claimed(one.life), _CLAIMED, SERVER) for one in noops]
     )
     transaction.apply([_done(transaction, task) for task in noops])
     if approvals:
         _begin_approvals(transaction, approvals)
+    if linked:
+        links.begin(transaction, linked)
     return len(tasks)
 
 
@@ -59,13 +64,16 @@ def _begin_approvals(transaction: Transaction, tasks: Sequence[TaskRecord]) -> N
 
 def stop_server_tasks(transaction: Transaction, tasks: Iterable[TaskRecord], actor: str) -> None:
     """End those of some canceled tasks that the server runs."""
-    stopped = [task for task in tasks if task.queue == SERVER_QUEUE and task.state in STOPPED]
-    with_graphs = [task for task in stopped if task.kind == Kind.GRAPH.text]
-    ends = [_end(transaction, task) for task in stopped if task.kind != Kind.GRAPH.text]
+    own = [task for task in tasks if task.queue == SERVER_QUEUE]
+    stopped = [task for task in own if task.state in STOPPED]
+    with_graphs = [task for task in stopped if task.kind in _GRAPHS]
+    ends = [_end(transaction, task) for task in stopped if task.kind not in _GRAPHS]
     if with_graphs:
         subgraph.stop(transaction, with_graphs, actor)
     if ends:
         transaction.apply(ends)
+    if own:
+        links.release_updates(transaction, own, actor)
 
 
 def time_out(transaction: Transaction, task: TaskRecord) -> Transition | None:
@@ -75,7 +83,7 @@ def time_out(transaction: Transaction, task: TaskRecord) -> Transition | None:
     ends_ms = attempt_policy.given_again_at(Millis(task.lease_until_ms))
     if ends_ms > transaction.now:
         return None
-    if task.kind == Kind.GRAPH.text:
+    if task.kind in _GRAPHS:
         subgraph.stop(transaction, [task], server_attempts.SERVER.bot)
         return None
     # The server may have been down and notice this late, so the earlier of deadline and timeout counts.

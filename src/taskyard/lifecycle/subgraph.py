@@ -13,11 +13,14 @@ from typing import Any, Final
 import msgspec
 
 from taskyard.core import attempt_policy
+from taskyard.core.catalogue.launched import WORKFLOW
+from taskyard.core.catalogue.parse import JOB
+from taskyard.core.graph.payload import GRAPH_KINDS
 from taskyard.core.graph.state import Tally, succeeded, verdict
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import LEASED, QUEUED, UNSUCCESSFUL, Kind, Reason, Signal
 from taskyard.core.structs import value
-from taskyard.lifecycle import server_attempts
+from taskyard.lifecycle import server_attempts, workflow
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.rows import STOP
 from taskyard.lifecycle.transaction import Transaction
@@ -28,6 +31,12 @@ from taskyard.store.rows import Continuation, GraphRecord, TaskRecord
 TOLD_TASKS_MAX: Final = 500
 #: How many bytes of results it has: dependents get all of it.
 TOLD_BYTES_MAX: Final = 65_536
+#: What the payload of a workflow says beside its graph: the pools of what that launches, and the graph of an earlier
+#: launch whose results it takes over.
+POOLS: Final = "pools"
+RESUME: Final = "resume"
+_LAUNCH: Final = Kind.LAUNCH.text
+_GRAPHS: Final = frozenset(kind.text for kind in GRAPH_KINDS)
 #: How many failed tasks it names.
 FAILED_MAX: Final = 20
 
@@ -39,15 +48,16 @@ class ParentAttempt:
     task: int
     attempt: int
     timeout_ms: int | None = None
-    submitter: str = ""  # of the task, and so of what is inside it
+    submitter: str = ""  # of the task, and so of what is inside it;
+    user: str = ""  # the user likewise
 
 
 def refuse_attempt(transaction: Transaction, parent: ParentAttempt) -> Refusal | None:
-    """Say why an attempt cannot begin, if so. Its task is locked from here on."""
+    """Return why an attempt cannot begin, if so. Its task is locked from here on."""
     task = transaction.lock_tasks([parent.task]).get(parent.task)
     can_begin = (
         task is not None
-        and task.kind == Kind.GRAPH.text
+        and task.kind in _GRAPHS
         and task.state in QUEUED
         and task.life.attempt + 1 == parent.attempt
         and not attempt_policy.past(task.rules.deadline_ms, transaction.now)
@@ -102,15 +112,29 @@ def end_parent(transaction: Transaction, graph: GraphRecord) -> None:
 
 def _end(transaction: Transaction, task: TaskRecord, graph: GraphRecord) -> None:
     state = verdict(Tally(0, graph.tally.behind, graph.tally.unhandled), graph.canceled_ms is not None)
-    result = {"graph": text_of(Key(graph.id)), "state": state.text, **_results(transaction, graph)}
     signal, reason = Signal.SUCCEED, Reason.DONE
     if not succeeded(state):
         signal, reason = _failure(task, graph)
-    transaction.apply([server_attempts.end(transaction, task, signal, reason, _json(result))])
+    if task.kind == _LAUNCH:
+        result = _result_of_launch(transaction, task, graph)
+    else:
+        result = _json({"graph": text_of(Key(graph.id)), "state": state.text, **_results(transaction, task, graph)})
+    transaction.apply([server_attempts.end(transaction, task, signal, reason, result)])
+
+
+def _result_of_launch(transaction: Transaction, task: TaskRecord, graph: GraphRecord) -> str | None:
+    """Return the result of a launch: that of its job, with its files, or what the tasks of a workflow left."""
+    found = transaction.repo.tasks.with_labels(graph.id, [JOB, WORKFLOW])
+    if WORKFLOW in found:
+        result = transaction.repo.read.last_results([found[WORKFLOW]]).get(found[WORKFLOW])
+        left = {} if result is None else workflow.left_by(Kind.GRAPH.text, msgspec.json.decode(result))
+        return _json(left) if left else None
+    transaction.repo.files.copy_attempt(task.id, task.life.attempt, found[JOB])
+    return transaction.repo.read.last_results([found[JOB]]).get(found[JOB])
 
 
 def _failure(task: TaskRecord, graph: GraphRecord) -> tuple[Signal, Reason]:
-    """Say how a task fails whose graph did not finish: its graph failed, or was canceled because its time was over."""
+    """Return why a task fails whose graph did not finish: the graph failed, or was canceled by the task's time-out."""
     canceled_ms, until = graph.canceled_ms, task.lease_until_ms
     if canceled_ms is None or until is None or attempt_policy.given_again_at(until) > canceled_ms:
         return Signal.FAIL, Reason.GRAPH_FAILED
@@ -119,8 +143,11 @@ def _failure(task: TaskRecord, graph: GraphRecord) -> tuple[Signal, Reason]:
     return Signal.FAIL, Reason.TIMED_OUT
 
 
-def _results(transaction: Transaction, graph: GraphRecord) -> dict[str, Any]:
-    """Return the results of the tasks of a graph, by label, if they are small; and which tasks failed."""
+def _results(transaction: Transaction, task: TaskRecord, graph: GraphRecord) -> dict[str, Any]:
+    """Return the results of the tasks of a graph, by label, if they are small; and which tasks failed.
+
+    The task of a workflow also says which variables its tasks left.
+    """
     labels = {id: label for label, id in transaction.repo.read.labels_page(graph.id, FIRST, TOLD_TASKS_MAX + 1)}
     if len(labels) > TOLD_TASKS_MAX:
         return {}
@@ -130,6 +157,8 @@ def _results(transaction: Transaction, graph: GraphRecord) -> dict[str, Any]:
     found: dict[str, Any] = {"failed": failed} if failed else {}
     if sum(map(len, bodies.values())) <= TOLD_BYTES_MAX:
         found["results"] = {labels[id]: msgspec.Raw(body.encode()) for id, body in sorted(bodies.items())}
+        if transaction.repo.launches.of([task.graph]):
+            found[workflow.ARTIFACTS] = workflow.left_in(transaction.repo, graph.id, bodies)
     return found
 
 

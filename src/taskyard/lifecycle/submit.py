@@ -20,15 +20,14 @@ from taskyard.core.graph.state import changeable
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import DEFAULT_POOL, Dimensions
 from taskyard.core.states import GraphState, Outcome, Signal, State, step
-from taskyard.lifecycle import failure_handlers, propagate, queues, selection, subgraph
+from taskyard.lifecycle import children, failure_handlers, propagate, queues, reuse, secrets, selection, subgraph
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.rows import DROP, LOAD, OPEN, SHOW, NewTasks, Rows, count_fitting
 from taskyard.lifecycle.selection import Pages
 from taskyard.lifecycle.subgraph import ParentAttempt
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.lifecycle.transition import transition_by
 from taskyard.store.connection import Repo
-from taskyard.store.repo.tasks import RerunRow
+from taskyard.store.repo.tasks import PURGED, RerunRow
 from taskyard.store.rows import Continuation, GraphRecord
 
 #: How many ordinary tasks one transaction inserts or releases; a task with many edges weighs more.
@@ -48,7 +47,7 @@ class RerunOrigin:
     """The graph of which a new graph is a rerun."""
 
     row: RerunRow
-    told: str  # for people: from which label on, and how many tasks are reused
+    description: str  # for people: from which label on, and how many tasks are reused
     pages: Pages  # the reused tasks, dependents before their prerequisites
 
 
@@ -63,6 +62,7 @@ class NewGraph:
     actor: str = ""
     parent: ParentAttempt | None = None  # the attempt that it is, if it is inside a task
     origin: RerunOrigin | None = None  # if it is a rerun of another graph
+    child_of: children.ChildOf | None = None  # if it ends with a task
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,13 @@ def submit(transaction: Transaction, submissions: Sequence[NewGraph]) -> list[Su
 def begin(transaction: Transaction, one: NewGraph) -> LoadStarted | Submitted | Refusal:
     """Begin a graph, hidden until it is opened. One that was begun before and never opened has to be dropped first."""
     repo, new_tasks = transaction.repo, one.new_tasks
-    refusal = _refuse_parent(transaction, one) or refuse_impossible_limits(repo, _tasks_to_run(new_tasks))
+    refusal = refuse(transaction, one)
     if refusal is not None:
         return refusal
     inherited = _inherited_pools(transaction, one)
-    if one.parent is not None and not new_tasks.pools <= inherited:
-        named = ", ".join(sorted(new_tasks.pools - inherited))
-        return Refusal(Code.INVALID, f"the graph inside names pools that the graph around it does not: {named}")
+    attempt = None if one.child_of is None else children.attempt_of(transaction, one.child_of, new_tasks.graph_id)
+    if isinstance(attempt, Refusal):
+        return attempt
     if transaction.lock_tasks([new_tasks.graph_id]):
         return Refusal(Code.CONFLICT, f"{text_of(Key(new_tasks.graph_id))} is the id of a task: take another one")
     parent = None if one.parent is None else (one.parent.task, one.parent.attempt)
@@ -121,9 +121,24 @@ def begin(transaction: Transaction, one: NewGraph) -> LoadStarted | Submitted | 
         return _exists(transaction, one)
     repo.graphs.add_definition(new_tasks.graph_id, one.definition)
     repo.graphs.add_pools(new_tasks.graph_id, new_tasks.pools or inherited)
+    if attempt is not None:
+        repo.task_list.add_child(new_tasks.graph_id, *attempt)
+        transaction.note_child()
     if one.origin is not None:
         repo.reuse.add_rerun(new_tasks.graph_id, one.origin.row)
-    return LoadStarted(new_tasks.graph_id, queues.ensure(repo, new_tasks.dimensions))
+    return LoadStarted(new_tasks.graph_id, queues.ensure(repo, new_tasks.dimensions, transaction.now))
+
+
+def refuse(transaction: Transaction, one: NewGraph) -> Refusal | None:
+    """Return why a graph cannot be stored, as far as that is known before anything is written."""
+    refusal = _refuse_parent(transaction, one) or refuse_unmet(transaction.repo, _tasks_to_run(one.new_tasks))
+    if refusal is not None or one.parent is None:
+        return refusal
+    around = _inherited_pools(transaction, one)
+    if one.new_tasks.pools <= around:
+        return None
+    named = ", ".join(sorted(one.new_tasks.pools - around))
+    return Refusal(Code.INVALID, f"the graph inside names pools that the graph around it does not: {named}")
 
 
 def add_page(transaction: Transaction, graph: int, loader: str, rows: Rows) -> bool:
@@ -186,7 +201,7 @@ def begin_extension(transaction: Transaction, one: Extension) -> LoadStarted | G
     transaction.repo.graphs.count_extension(graph.id, graph.extensions + 1)
     transaction.repo.graphs.add_pools(graph.id, one.new_tasks.pools)
     transaction.adjust_counts(graph.id, active=1)
-    return LoadStarted(graph.id, queues.ensure(transaction.repo, one.new_tasks.dimensions))
+    return LoadStarted(graph.id, queues.ensure(transaction.repo, one.new_tasks.dimensions, transaction.now))
 
 
 def add_hidden_page(transaction: Transaction, one: Extension, rows: Rows) -> bool:
@@ -277,8 +292,10 @@ def _record_created(transaction: Transaction, one: NewGraph) -> None:
     transaction.adjust_counts(id, behind=len(one.new_tasks.tasks))
     note = counted(len(one.new_tasks.tasks), "task")
     if one.origin is not None:
-        note += f", {one.origin.told}"
-        transaction.audit(one.actor, RERUN, one.origin.row.source, f"{one.origin.told}, as graph {text_of(Key(id))}")
+        note += f", {one.origin.description}"
+        transaction.audit(
+            one.actor, RERUN, one.origin.row.source, f"{one.origin.description}, as graph {text_of(Key(id))}"
+        )
     transaction.audit(one.actor, "submit", id, note)
 
 
@@ -287,7 +304,7 @@ def _extend(transaction: Transaction, one: Extension) -> Submitted | GraphChange
     graph = _extendable(transaction, one)
     if not isinstance(graph, GraphRecord):
         return graph
-    known = queues.ensure(transaction.repo, one.new_tasks.dimensions)
+    known = queues.ensure(transaction.repo, one.new_tasks.dimensions, transaction.now)
     _insert(transaction, one.new_tasks.rows(slice(None), known, transaction.now))
     ids = [one.new_tasks.ids[task.label] for task in one.new_tasks.tasks]
     _count_edges(transaction, ids)
@@ -309,7 +326,7 @@ def _lock_prerequisites(transaction: Transaction, new_tasks: NewTasks) -> None:
 
 
 def _extendable(transaction: Transaction, one: Extension) -> GraphRecord | GraphChanged | Refusal:
-    refusal = refuse_impossible_limits(transaction.repo, _tasks_to_run(one.new_tasks))
+    refusal = refuse_unmet(transaction.repo, _tasks_to_run(one.new_tasks))
     if refusal is not None:
         return refusal
     found = transaction.repo.graphs.read([one.new_tasks.graph_id])
@@ -325,6 +342,8 @@ def _extendable(transaction: Transaction, one: Extension) -> GraphRecord | Graph
 
 def _exists(transaction: Transaction, one: NewGraph) -> Submitted | Refusal:
     id = one.new_tasks.graph_id
+    if transaction.repo.graphs.peek([id])[0].loader == PURGED:
+        return Refusal(Code.CONFLICT, f"graph {text_of(Key(id))} is being deleted: take another id")
     definition = transaction.repo.graphs.definition(id)
     if definition is None or definition[5] != one.definition[5]:
         return Refusal(Code.CONFLICT, f"graph {text_of(Key(id))} exists, and was submitted with another body")
@@ -340,6 +359,15 @@ def _tasks_to_run(new_tasks: NewTasks) -> Iterable[Task]:
         if new_tasks.reused
         else new_tasks.tasks
     )
+
+
+def refuse_unmet(repo: Repo, tasks: Iterable[Task]) -> Refusal | None:
+    """Refuse tasks that need more of a named limit than there is, or a secret that does not exist."""
+    listed = list(tasks)
+    limits, named = refuse_impossible_limits(repo, listed), secrets.refuse_unknown(repo, listed)
+    if limits is None or named is None:
+        return limits or named
+    return Refusal(Code.INVALID, f"{limits.text}, and {named.text}", (*limits.faults, *named.faults))
 
 
 def refuse_impossible_limits(repo: Repo, tasks: Iterable[Task]) -> Refusal | None:
@@ -367,8 +395,17 @@ def _insert(transaction: Transaction, rows: Rows) -> None:
     transaction.repo.edges.add(rows.edges)
     tasks.add_mutexes(rows.mutexes)
     tasks.add_limits(rows.limits)
+    tasks.add_tags(rows.tags)
+    transaction.repo.secrets.add_uses(rows.secrets)
+    transaction.repo.secrets.add_bytes(rows.secret_bytes)
+    transaction.repo.secrets.copy_bytes(rows.secret_copies)
     transaction.repo.reuse.add(rows.reuses)
     transaction.repo.reuse.copy_results(rows.copies)
+    transaction.repo.reuse.reserve(rows.reserved)
+    transaction.repo.files.copy([row[0] for row in rows.reuses])
+    transaction.repo.files.add_input_trees(rows.input_trees)
+    transaction.repo.launches.add_updates(rows.updates)
+    transaction.repo.launches.copy_links(rows.link_copies)
 
 
 def _count_edges(transaction: Transaction, ids: Sequence[int]) -> None:
@@ -413,7 +450,7 @@ def reuse_tasks(transaction: Transaction, ids: Collection[int]) -> None:
     """Let tasks succeed without having run, if their state allows it."""
     tasks = transaction.lock_tasks(ids).values()
     reusable = [task for task in tasks if step(task.state, Signal.REUSE).outcome is Outcome.MOVE]
-    transaction.apply([transition_by(task, Signal.REUSE) for task in reusable])
+    transaction.apply([reuse.reused(task) for task in reusable])
 
 
 def reuse_page(transaction: Transaction, continuation: Continuation) -> bool:

@@ -7,14 +7,15 @@ ended, the same transaction checks whether this server itself was down: its last
 ago. A task without a timeout now gets its next due time, so no task is on two pages in a row.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from taskyard.core import attempt_policy, fleet
 from taskyard.core.attempt_policy import Ruling
-from taskyard.core.states import LEASED, REASONS, Millis, Outcome, Signal, sources
-from taskyard.lifecycle import lost_attempts, release, server_tasks
-from taskyard.lifecycle.bot_sessions import MISSING, record_event
+from taskyard.core.states import LEASED, REASONS, Millis, Outcome, Reason, Signal, sources
+from taskyard.lifecycle import lost_attempts, release, reuse, server_tasks
+from taskyard.lifecycle.bot_care import count_failures
+from taskyard.lifecycle.bot_events import MISSING, record_event
 from taskyard.lifecycle.commands import ChooseTasks
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.transaction import Transaction
@@ -52,7 +53,9 @@ def outage_ms(lease_ms: int) -> int:
 def apply_timeouts(transaction: Transaction, count: int = 500, choose: ChooseTasks = list) -> int:
     """Apply the timeouts of those of the first `count` due tasks that `choose` selects; return how many."""
     servers = _servers(transaction)
-    due = transaction.lock_tasks(choose(transaction.repo.tasks.due(transaction.now, count)))
+    found = choose(transaction.repo.tasks.due(transaction.now, count))
+    _lock_bots(transaction, found)
+    due = transaction.lock_tasks(found)
     visible = _visible(transaction, due)
     spoke_to = transaction.repo.bots.last_servers({task.bot for task in due.values() if task.bot is not None})
     transitions = []
@@ -64,8 +67,15 @@ def apply_timeouts(transaction: Transaction, count: int = 500, choose: ChooseTas
             _set_next_due(transaction, task)
         else:
             transitions.append(transition)
+    lost = {one.task.bot for one in transitions if one.signal is Signal.LOSE and one.task.queue != SERVER_QUEUE}
     transaction.apply(transitions)
+    count_failures(transaction, {bot for bot in lost if bot is not None})
     return len(due)
+
+
+def _lock_bots(transaction: Transaction, tasks: Collection[int]) -> None:
+    """Lock the bots of tasks, which may lose them: all transactions lock bots before tasks."""
+    transaction.repo.bots.read(transaction.repo.tasks.holders(tasks))
 
 
 def mark_missing_bots(transaction: Transaction, count: int = 500) -> int:
@@ -116,12 +126,12 @@ def _seen(transaction: Transaction, servers: Mapping[str, ServerRow]) -> ServerR
 
 
 def _is_down(transaction: Transaction, server: ServerRow) -> bool:
-    """Tell whether a server had no heartbeat for too long."""
+    """Whether a server had no heartbeat for too long."""
     return abs(transaction.now - server.seen_ms) > outage_ms(transaction.lease_ms)
 
 
 def _visible(transaction: Transaction, due: dict[int, TaskRecord]) -> dict[int, bool]:
-    """Tell which tasks are completely loaded; the others are not counted yet and have no timeouts."""
+    """Return which tasks are completely loaded; the others are not counted yet and have no timeouts."""
     graphs = transaction.repo.graphs.peek({task.graph for task in due.values()})
     loaded = {graph.id for graph in graphs if graph.loader is None}
     return {task.id: task.graph in loaded and not task.loading for task in due.values()}
@@ -150,7 +160,11 @@ def _end_lease(transaction: Transaction, task: TaskRecord, server: ServerRow | N
     if attempt_policy.given_again_at(until) > transaction.now:
         return None
     signal, ruling = attempt_policy.lease_over(
-        task.life, task.rules, transaction.now, lost_attempts.free_reason(transaction, task)
+        task.life,
+        task.rules,
+        transaction.now,
+        lost_attempts.free_reason(transaction, task),
+        poison=lost_attempts.is_poison(transaction, task),
     )
     if signal is Signal.LOSE:
         task.avoid_bot = task.bot
@@ -171,7 +185,10 @@ def _with_grace(transaction: Transaction, until: Millis, server: ServerRow | Non
 def _expire(transaction: Transaction, task: TaskRecord) -> Transition:
     slices = len(task.rules.slices)
     is_last = task.life.slice_index == slices - 1
-    capacity = [False] * slices if is_last else release.capacity_by_slice(transaction, task)
+    if is_last or task.rules.idempotent:
+        capacity = [not is_last] * slices  # an idempotent task looks at each slice, even one that no bot could serve
+    else:
+        capacity = release.capacity_by_slice(transaction, task)
     ruling = attempt_policy.expire(task.life, task.rules, task.life.slice_index, transaction.now, capacity)
     release.move_to_slice(transaction, task, ruling.life_after)
     return _by_ruling(task, Signal.EXPIRE, ruling)
@@ -184,7 +201,9 @@ def _request_start(transaction: Transaction, task: TaskRecord) -> None:
         return
     if task.needs_admission:
         transaction.mark_dirty(task.id)
-    else:
+    elif reuse.is_put_off(task):
+        transaction.request_admission(task, Signal.RELEASE)
+    elif task.reason != Reason.DUPLICATE_OF:
         transaction.request_admission(task)
 
 

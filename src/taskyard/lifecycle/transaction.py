@@ -20,11 +20,13 @@ from taskyard.core.attempt_policy import Life, due_at
 from taskyard.core.explain_text import lacking_says
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import LISTENING, gate, signals
+from taskyard.core.graph.payload import GRAPH_KINDS
 from taskyard.core.graph.state import Handlers, Tally, over, settled, unhandled, verdict
 from taskyard.core.matching import Dimensions
-from taskyard.core.states import HOLDING, LEASED, QUEUED, UNSUCCESSFUL, GraphState, Kind, Millis, Signal, State
+from taskyard.core.reuse import ReusePolicy
+from taskyard.core.states import ENDED, HOLDING, LEASED, QUEUED, UNSUCCESSFUL, GraphState, Millis, Signal, State
 from taskyard.core.structs import value
-from taskyard.lifecycle import failure_handlers, propagate, release
+from taskyard.lifecycle import failure_handlers, links, propagate, release, reuse
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import SERVER_QUEUE, SETTLED
 from taskyard.lifecycle.transition import (
@@ -46,7 +48,8 @@ from taskyard.store.rows import Continuation, GraphRecord, TaskRecord
 PROPAGATED_MAX: Final = 1_000
 #: In a queue.
 _QUEUED: Final = HOLDING - LEASED
-_GRAPH: Final = Kind.GRAPH.text
+#: The kinds whose attempts are graphs.
+_GRAPHS: Final = frozenset(kind.text for kind in GRAPH_KINDS)
 #: Later than any moment.
 _NEVER: Final = Millis(2**63)
 #: The columns that two successive changes of one task can have changed; for any other pair these are all of them.
@@ -79,6 +82,8 @@ class FollowUp:
     continuations: bool = False  # continuations are open
     server_tasks: bool = False  # a task that the server runs itself is queued,
     subgraphs: bool = False  # or one with a graph inside
+    children: bool = False  # a graph was stored that ends with a task
+    attempts_ended: bool = False
     changed_graphs: tuple[int, ...] = ()  # graphs that changed their state, settled, or are active again
     due_ms: Millis | None = None  # when the first of the written tasks has a timeout
 
@@ -91,6 +96,7 @@ class _GraphDelta:
     behind: int = 0
     unhandled: int = 0
     events: list[tuple[int, list[str]]] = field(default_factory=list)  # facts by subject: rows of events, in order
+    facts: int = 0
     started: bool = False
     _latest: dict[int, list[str]] = field(default_factory=dict)  # the last row of each subject
 
@@ -99,11 +105,12 @@ class _GraphDelta:
 
         A consequence of what happened to another task comes after that: it begins a new row.
         """
-        row = self._latest.get(subject)
-        if row is None or is_consequence:
-            row = self._latest[subject] = []
-            self.events.append((subject, row))
-        row.append(fact)
+        self.facts += 1
+        if not is_consequence and subject in self._latest:
+            self._latest[subject].append(fact)
+            return
+        row = self._latest[subject] = [fact]
+        self.events.append((subject, row))
 
 
 class Transaction:
@@ -123,6 +130,7 @@ class Transaction:
         self.lease_ms = lease_ms  # how long a lease lasts that is given or renewed now
         self.server = server  # which server runs this transaction
         self.edge_budget = PROPAGATED_MAX  # along how many more edges this transaction may propagate
+        self.reuse_budget = PROPAGATED_MAX  # how many more results it may reuse; one takes as long as an edge
         self._writes = PendingWrites()
         self._written: list[TaskRecord] = []  # tasks in the order in which they were written
         self._writes_deferred = False
@@ -131,6 +139,8 @@ class Transaction:
         self._handlers_moved: list[tuple[TaskRecord, State]] = []
         self._to_recheck: dict[int, TaskRecord] = {}
         self._to_admit: list[tuple[TaskRecord, Signal]] = []
+        self._left_keys: list[tuple[TaskRecord, State, Signal]] = []  # idempotent tasks that have ended or gone on
+        self._ended_updates: list[TaskRecord] = []  # of resources
         # What is checked or written when the transaction finishes.
         self._deltas: dict[int, _GraphDelta] = {}
         self._dirty: list[int | None] = []
@@ -144,6 +154,8 @@ class Transaction:
         self._changed_bots: set[str] = set()
         self._changed_graphs: list[int] = []
         self._has_continuations = False
+        self._has_children = False
+        self._attempts_ended = False
         self._serves_all_queues = False
         # Reads, as of when this transaction first asked.
         self._graphs: dict[int, GraphRecord] = {}
@@ -151,6 +163,7 @@ class Transaction:
         self._capacity: dict[Dimensions, bool] = {}
         self._missing: dict[tuple[Dimensions, ...], str] = {}
         self._limited_pools: frozenset[str] | None = None
+        self._reuse_policies: dict[str, ReusePolicy] | None = None
 
     # Reading. What was read once is not read again: it is as this transaction has changed it.
 
@@ -169,7 +182,7 @@ class Transaction:
         return self._graphs[id]
 
     def is_canceled(self, graph: int) -> bool:
-        """Tell whether a graph is canceled."""
+        """Whether a graph is canceled."""
         return (self._graphs.get(graph) or self.graph(graph)).canceled_ms is not None
 
     def bots(self) -> tuple[BotFacts, ...]:
@@ -179,14 +192,14 @@ class Transaction:
         return self._bots
 
     def has_capacity(self, dimensions: Dimensions) -> bool:
-        """Tell whether a bot was seen that could serve these dimensions."""
+        """Whether a bot was seen that could serve these dimensions."""
         known = self._capacity.get(dimensions)
         if known is None:
             known = self._capacity[dimensions] = fleet.capacity_seen(dimensions, self.bots())
         return known
 
     def missing_dimensions(self, wanted: tuple[Dimensions, ...]) -> str:
-        """Say what no live bot has, for each of the dimensions that a task can run with."""
+        """Return what no live bot has, for each of the dimensions that a task can run with."""
         known = self._missing.get(wanted)
         if known is None:
             live = [bot for bot in self.bots() if fleet.alive(bot)]
@@ -194,15 +207,25 @@ class Transaction:
         return known
 
     def has_pool_limit(self, queue: int) -> bool:
-        """Tell whether the pool of a queue has a capacity."""
+        """Whether the pool of a queue has a capacity."""
         if self._limited_pools is None:
             pools = self.repo.admission.locked_pools()
             self._limited_pools = frozenset(pool.name for pool in pools if pool.from_bots or pool.capacity is not None)
         return bool(self._limited_pools) and self.registry.queue(self.repo, queue).pool in self._limited_pools
 
+    def reuse_policies(self) -> dict[str, ReusePolicy]:
+        """Return what pools allow that are configured for the reuse of results."""
+        if self._reuse_policies is None:
+            self._reuse_policies = {row.pool: reuse.reuse_policy(row) for row in self.repo.reuse.policies()}
+        return self._reuse_policies
+
     def unwritten_in(self, queues: Collection[int]) -> list[TaskRecord]:
         """Return the tasks that this transaction put into queues and has not written yet."""
         return [task for task in self._writes.newly_queued() if task.queue in queues]
+
+    def unwritten_leases(self, bots: Collection[str]) -> list[TaskRecord]:
+        """Return the tasks that this transaction has leased to bots and has not written yet."""
+        return [task for task in self._writes.newly_leased() if task.bot in bots]
 
     # Transitions.
 
@@ -213,7 +236,16 @@ class Transaction:
             self._carry_out(wave)
             wave = self._next()
         if not self._writes_deferred:
-            self._written += self._writes.write(self.repo, self.now)
+            self.write_now()
+
+    def write_now(self) -> None:
+        """Write what has changed so far."""
+        self._written += self._writes.write(self.repo, self.now)
+
+    def write_ends(self) -> None:
+        """Write what has changed so far if tasks have ended by it, so that queries see their last attempts."""
+        if self._writes.has_ends():
+            self.write_now()
 
     def apply_admissions(self, transitions: Sequence[Transition]) -> None:
         """Apply what an admission pass has decided; its own tasks are not dirty by that, or it would never end."""
@@ -297,9 +329,17 @@ class Transaction:
         """Note that the task around a graph knows that the graph has settled."""
         self._delivered.add(graph)
 
+    def note_child(self) -> None:
+        """Note that a graph was stored that ends with a task."""
+        self._has_children = True
+
     def audit(self, actor: str, action: str, subject: int, note: str = "") -> None:
         """Record what a person asked for."""
         self.repo.events.add_audits([(self.now, actor, action, subject, note)])
+
+    def audit_each(self, actor: str, action: str, subject: int, notes: Iterable[str]) -> None:
+        """Record several things of one kind that a person asked for."""
+        self.repo.events.add_audits([(self.now, actor, action, subject, note) for note in notes])
 
     # Continuations: what does not fit into this transaction.
 
@@ -363,7 +403,7 @@ class Transaction:
         self._serves_all_queues = True
 
     def follow_up(self) -> FollowUp:
-        """Say what remains to be done."""
+        """Return what remains to be done."""
         continuations, server_tasks, subgraphs, due = self._has_continuations, False, False, _NEVER
         for task in self._written:
             if task.due_ms is not None and task.due_ms < due:
@@ -371,7 +411,7 @@ class Transaction:
             if task.open_continuations:
                 continuations = True
             if task.queue == SERVER_QUEUE and task.life.state in _QUEUED:
-                if task.kind == _GRAPH:
+                if task.kind in _GRAPHS:
                     subgraphs = True
                 else:
                     server_tasks = True
@@ -380,6 +420,8 @@ class Transaction:
             continuations,
             server_tasks,
             subgraphs,
+            self._has_children,
+            self._attempts_ended,
             tuple(self._changed_graphs),
             None if due is _NEVER else due,
         )
@@ -400,6 +442,7 @@ class Transaction:
                 if arrow.fails:
                     self._count_failure(transition, delta)
             if arrow.leased < 0:
+                self._attempts_ended = True
                 writes.ended.append((task.id, life.attempt, now, transition.signal.text, reason, transition.exit_code))
                 task.bot = task.lease_until_ms = None
             elif claimant is not None:
@@ -434,8 +477,10 @@ class Transaction:
     def _note_consequences(self, transition: Transition, source: State, arrow: CompiledArrow) -> None:
         """Note what this transition requires next."""
         task = transition.task
-        if (arrow.tells or task.is_handler) and not self._is_quiet(task.graph):
-            if arrow.tells:
+        if task.is_update or task.rules.idempotent:
+            self._note_for_others(transition, source, arrow)
+        if (arrow.propagates or task.is_handler) and not self._is_quiet(task.graph):
+            if arrow.propagates:
                 self._to_propagate.append((task, source, transition.life.state))
             if task.is_handler:
                 self._handlers_moved.append((task, source))
@@ -446,15 +491,30 @@ class Transaction:
         elif task.needs_admission and arrow.dirties:
             self._dirty.append(task.id)
 
+    def _note_for_others(self, transition: Transition, source: State, arrow: CompiledArrow) -> None:
+        """Note that tasks of other graphs may have waited for this: equal ones, or links."""
+        task = transition.task
+        if arrow.leaves_key and task.rules.idempotent:
+            self._left_keys.append((task, source, transition.signal))
+        if task.is_update and task.life.state in ENDED:
+            self._ended_updates.append(task)
+
     def _is_quiet(self, graph: int) -> bool:
-        """Tell whether nothing is propagated in a graph: it is canceled, so nothing in it starts any more."""
+        """Whether nothing is propagated in a graph: it is canceled, so nothing in it starts any more."""
         return graph in self._quiet or self.is_canceled(graph)
 
     def _next(self) -> list[Transition]:
         """Propagate the last transitions; return those that follow."""
         self._propagate()
+        of_followers: list[Transition] = []
+        if self._left_keys:
+            left_keys, self._left_keys = self._left_keys, []
+            of_followers = reuse.leave_keys(self, left_keys)
+        if self._ended_updates:
+            ended, self._ended_updates = self._ended_updates, []
+            of_followers = [*of_followers, *links.end_linked(self, ended)]
         to_admit, self._to_admit = self._to_admit, []
-        return [*self._recheck(), *release.admit(self, to_admit)]
+        return [*self._recheck(), *of_followers, *release.admit(self, to_admit)]
 
     def _propagate(self) -> None:
         handlers, self._handlers_moved = self._handlers_moved, []
@@ -500,11 +560,11 @@ class Transaction:
             if over(graph.state):
                 raise TransactionConflict("the graph ended meanwhile")
             delta.record(graph.id, _graph_event(graph.state, state))
-        events = graph.events + sum(len(facts) for _, facts in delta.events)
+        events = graph.events + delta.facts
         return (graph.id, str(state), tally.active, tally.behind, tally.unhandled, events, self.now)
 
     def _was_not_canceled(self, graph: int) -> bool:
-        """Tell whether this transaction has read a graph as not canceled, and may have started something in it."""
+        """Whether this transaction has read a graph as not canceled, and may have started something in it."""
         return graph in self._graphs and not self.is_canceled(graph)
 
     def _kept_active(self, graph: GraphRecord, tally: Tally) -> Tally:
@@ -550,6 +610,14 @@ class PendingWrites:
         """Return the queued tasks that the database does not have in a queue yet."""
         return [task for task, _, _ in self._moved.values() if task.life.state in QUEUED and task.stored not in QUEUED]
 
+    def newly_leased(self) -> list[TaskRecord]:
+        """Return the leased tasks that are not leased in the database yet."""
+        return [task for task, _, _ in self._moved.values() if task.life.state in LEASED and task.stored not in LEASED]
+
+    def has_ends(self) -> bool:
+        """Whether a task has ended by it."""
+        return any(task.life.state in ENDED for task, _, _ in self._moved.values())
+
     def write(self, repo: Repo, now: Millis) -> list[TaskRecord]:
         """Write everything, and be empty again; return the tasks that moved or changed."""
         moved, changed = self._moved, self._changed
@@ -579,8 +647,8 @@ class PendingWrites:
 
 
 def _attempt_row(task: TaskRecord, life: Life, claimant: Claimant, now: Millis) -> Row:
-    session, poll = claimant.session, claimant.poll
-    return (task.id, life.attempt, claimant.bot, session, poll, task.fence, life.round, life.slice_index, now)
+    session, poll, snapshot = claimant.session, claimant.poll, claimant.snapshot
+    return (task.id, life.attempt, claimant.bot, session, poll, task.fence, life.round, life.slice_index, now, snapshot)
 
 
 def _graph_event(source: GraphState | None, target: GraphState) -> str:

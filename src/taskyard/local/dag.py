@@ -16,13 +16,13 @@ from typing import Literal, TextIO, TypeAlias
 
 # A graph at rest: its nodes numbered from 0, its edges as linked lists in flat arrays, and an order to run it in.
 #
-# A wiring never changes once it is made, so any number of schedulers share one; that is what makes a snapshot of a
-# graph free. It keeps no object per node or edge beside the nodes themselves: a million small lists would cost more in
-# garbage collection than all the work there is to do on them (`benchmarks.dag`).
+# A wiring never changes, so any number of schedulers share one; that makes a snapshot of a graph free. It
+# keeps no object per node or edge beside the nodes themselves: a million small lists would cost more in garbage
+# collection than all the work on them (`benchmarks.dag`).
 
 
 Node: TypeAlias = Hashable
-#: Who depends, and on whom.
+#: A dependent and its prerequisite.
 Edge: TypeAlias = tuple[Node, Node]
 #: By number of a node: how many prerequisites it still waits for.
 Left: TypeAlias = list[int] | bytearray
@@ -37,7 +37,7 @@ class Plan:
     """An order in which every task comes after its prerequisites, and how much of it is open at each moment.
 
     Once the first `n` tasks of `order` are delivered, and no others, exactly the first `opened[n]` of it have all
-    their prerequisites delivered. Tasks that hang on a cycle are not in it.
+    their prerequisites delivered. Tasks that depend on a cycle are not in it.
     """
 
     order: list[int]
@@ -47,8 +47,8 @@ class Plan:
 class Wiring:
     """The nodes and edges of a graph, by number.
 
-    An edge is a place in `links`, next to its dependent: there stands the place of the next edge that has the same
-    prerequisite, and 0 after the last. Place 1 is the first there is, so 0 is no edge.
+    An edge is an index into `links`, next to its dependent: the entry is the index of the next edge of the same
+    prerequisite, and 0 after the last. The first index is 1, so 0 is no edge.
     """
 
     def __init__(self, nodes: Iterable[Node], edges: Sequence[Edge]) -> None:
@@ -62,7 +62,7 @@ class Wiring:
         self._link(dependents, prerequisites)
 
     def dependents(self, number: int) -> Iterator[int]:
-        """Name those that depend on `number`."""
+        """Return the dependents of `number`."""
         edge = self.first[number]
         while edge:
             yield self.links[edge - 1]
@@ -74,7 +74,7 @@ class Wiring:
         return bytearray(self._needs) if max(self._needs, default=0) < 256 else self._needs.copy()
 
     def count_down(self, left: Left, delivered: Iterable[int], opened: list[int]) -> None:
-        """Take what is `delivered` off what is `left` to its dependents; who has nothing left joins `opened`."""
+        """Decrement `left` for the dependents of `delivered`; tasks that reach 0 are appended to `opened`."""
         first, links, join = self.first, self.links, opened.append
         for number in delivered:
             edge = first[number]
@@ -90,14 +90,14 @@ class Wiring:
         """The plan that delivers everything in the order it opens."""
         order = list(compress(count(), map(not_, self._needs)))
         plan = Plan(order, array("i", [len(order)]))
-        # What opens joins the order that is being walked: the walk ends when nothing opens any more.
+        # Opened tasks are appended to the order that is being walked: the walk ends when no task opens any more.
         self.count_down(self.left(), _noting(plan), order)
         return plan
 
     def cycle(self) -> list[Node]:
         """Find one whole cycle, each node depending on the next and the last on the first; empty if there is none."""
         stuck = set(range(len(self.nodes))).difference(self.plan.order)
-        # Each stuck node has a stuck prerequisite, or it would have opened; so the way from cause to cause never ends.
+        # Each stuck node has a stuck prerequisite, or it would have opened; so following prerequisites never ends.
         cause = {dependent: number for number in stuck for dependent in self.dependents(number)}
         trail: dict[int, None] = {}
         here = min(stuck, default=None)
@@ -108,11 +108,11 @@ class Wiring:
         return [self.nodes[number] for number in way[way.index(here) :]] if here is not None else []
 
     def sinks(self) -> list[Node]:
-        """Name the nodes without a prerequisite."""
+        """Return the nodes without a prerequisite."""
         return list(compress(self.nodes, map(not_, self._needs)))
 
     def sources(self) -> list[Node]:
-        """Name the nodes without a dependent."""
+        """Return the nodes without a dependent."""
         return list(compress(self.nodes, map(not_, self.first)))
 
     def _link(self, dependents: Column, prerequisites: Column) -> None:
@@ -154,8 +154,8 @@ class Dag:
 
     def __init__(self) -> None:
         self._data: dict[Node, object] = {}
-        # A graph has two forms. Edits work on these tables of neighbours, which are empty until somebody edits; all
-        # that only reads uses the wiring, which is made when first asked for and dropped by the next edit.
+        # A graph has two forms. Edits work on these tables of neighbours, which are empty until the first edit; reads
+        # use the wiring, which is made when it is first needed and dropped by the next edit.
         self._prerequisites: dict[Node, dict[Node, None]] = {}
         self._dependents: dict[Node, dict[Node, None]] = {}
         self._wiring: Wiring | None = None
@@ -184,7 +184,7 @@ class Dag:
     def add_node(
         self, id: Node, data: object = None, *, dup: Literal["error", "ignore", "overwrite"] = "error"
     ) -> None:
-        """Add a node. If it is there: refuse, leave it as it is, or give it the new data; its edges stay its own."""
+        """Add a node. If it exists: refuse, keep it, or replace its data; its edges stay."""
         if dup not in _DUPS:
             raise DagError(f"dup is one of {', '.join(_DUPS)}, not {dup!r}")
         known = id in self
@@ -257,12 +257,12 @@ class Dag:
 
     @property
     def sources(self) -> list[Node]:
-        """The nodes nobody depends on."""
+        """The nodes without dependents."""
         return self.wiring.sources()
 
     @property
     def sinks(self) -> list[Node]:
-        """The nodes that depend on nobody: the ones that can run first."""
+        """The nodes without prerequisites, which can run first."""
         return self.wiring.sinks()
 
     @property
@@ -295,7 +295,7 @@ class Dag:
         return self._wiring
 
     def _edit(self) -> None:
-        """Make ready for a change: the tables are filled, and the wiring is of the past."""
+        """Prepare an edit: fill the tables and drop the wiring."""
         if not self._unfolded:
             self._unfold(self.wiring)
         self._wiring = None

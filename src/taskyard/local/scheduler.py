@@ -1,8 +1,8 @@
 """`Scheduler`: hands out the tasks of a graph in an order that respects it, to any number of threads.
 
 Fetch a task, do it, deliver or fail it. Every call is atomic, for one task or for many: it is carried out as a whole
-under one lock, or it raises and changes nothing. What a call does in which state, `rules` has from the machine; this
-file carries it out and tells the dependents. It runs nothing itself.
+under one lock, or it raises and changes nothing. `transitions` has what a call does in each state; this file
+carries it out and propagates to the dependents. It runs nothing itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,64 +10,65 @@ from collections.abc import Set as AbstractSet
 from itertools import compress, islice
 from threading import Lock
 
-from taskyard.core.states import Tell
+from taskyard.core.states import Propagation
 from taskyard.local.dag import Dag, Left, Node, Wiring
-from taskyard.local.transitions import AVAILABLE, ILLEGAL, RULES, TELLS, UNKNOWN, Call, Code, Rule, word
+from taskyard.local.transitions import AVAILABLE, ILLEGAL, PROPAGATIONS, RULES, UNKNOWN, Call, Code, Rule, word
 
-# Who is available: the tasks that are ready or fetched, in the order they became so.
+# The available tasks: those that are ready or fetched, in the order they became so.
 #
-# A roster decides nothing. It is told who enters and how many leave; the codes of the tasks say who those are.
+# They are kept by number. Nothing here decides: it gets the tasks that enter and the number of those that leave; the
+# codes of the tasks say which ones left.
 
 
-#: With fewer struck entries than this, to drop them would cost more than it saves.
-_STRUCK_MIN = 32
+#: With fewer stale entries than this, dropping them would cost more than it saves.
+_STALE_MIN = 32
 
 
-class Roster:
-    """The numbers of the available tasks. An entry that no longer counts stays until a reader has it dropped.
+class AvailableNumbers:
+    """The numbers of the available tasks. A stale entry stays until a reader drops it.
 
-    So a delivery makes no search and a walk makes no copy; and to take the first one again and again stays linear,
-    because `tidy` passes what is struck at the front for good, and drops the rest when it is the greater part.
+    So a delivery needs no search and a walk no copy; and taking the first one again and again stays linear, because
+    `tidy` skips stale entries at the front for good, and drops the others when they are the greater part.
     """
 
-    __slots__ = ("_again", "_codes", "_first", "entries", "struck")
+    __slots__ = ("_again", "_codes", "_first", "entries", "stale")
 
     def __init__(self, codes: bytearray) -> None:
         self._codes = codes
         self.restart([])
 
     def restart(self, entries: list[int]) -> None:
-        """Begin anew with these."""
+        """Start again with these."""
         self.entries = entries
         #: The place of the newest entry of each task that came back; its older entries do not count.
         self._again: dict[int, int] = {}
         self._first = 0
-        self.struck = 0
+        self.stale = 0
 
-    def come_back(self, number: int) -> None:
-        """Add a task that was here before."""
+    def add_back(self, number: int) -> None:
+        """Add a task that was available before."""
         self._again[number] = len(self.entries)
         self.entries.append(number)
 
     def __len__(self) -> int:
-        return len(self.entries) - self.struck
+        return len(self.entries) - self.stale
 
     def tidy(self) -> None:
-        """Make the next walk short; what it costs, the deliveries since the last time have paid for."""
-        if self.struck > len(self) + _STRUCK_MIN:
+        """Make the next walk short; the cost is amortized over the deliveries since the last call."""
+        if self.stale > len(self) + _STALE_MIN:
             self.restart(list(self.walk()))
         front = range(self._first, len(self.entries))
         self._first = next(_counting(self.entries, front, self._codes, self._again), len(self.entries))
 
     def walk(self) -> Iterator[int]:
-        """Name those who are here now, but for those who have left when their turn comes."""
+        """Yield the tasks that are available now, except those that leave before they are reached."""
         entries = self.entries
         places = range(self._first, len(entries))
         return map(entries.__getitem__, _counting(entries, places, self._codes, self._again))
 
 
 def _counting(entries: list[int], places: range, codes: bytearray, again: Mapping[int, int]) -> Iterator[int]:
-    # All it needs was picked up when the walk began: a roster that is tidied meanwhile gets new lists.
+    # The walk keeps the lists with which it began: `tidy` creates new ones.
     for place in places:
         number = entries[place]
         if AVAILABLE[codes[number]] and again.get(number, place) == place:
@@ -76,13 +77,13 @@ def _counting(entries: list[int], places: range, codes: bytearray, again: Mappin
 
 # Which tasks a delivery opens: those whose prerequisites are then all delivered.
 #
-# As long as deliveries keep to the order in which the tasks opened, the plan that proved the graph free of cycles
-# knows the answer, and no edge is looked at twice. The first delivery out of that order ends this: the gate makes up
-# for the counting it was spared so far, and counts from then on. The answers are the same either way.
+# As long as deliveries keep the order in which the tasks opened, the plan that proved the graph free of cycles has the
+# answer, and no edge is read again. The first delivery out of that order ends this: the gate counts the edges of all
+# deliveries so far, and goes on counting. The answers are the same either way.
 
 
 class Gate:
-    """What is delivered of a graph, and what that opens."""
+    """The delivered tasks of a graph, and the tasks that they open."""
 
     __slots__ = ("_delivered", "_first", "_left", "_links", "_open", "_opened", "_order", "_wiring")
 
@@ -93,22 +94,22 @@ class Gate:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew, with nothing delivered."""
-        #: How much of the plan is delivered and how much of it is open, while it is kept to.
+        """Start again, with nothing delivered."""
+        #: How much of the plan is delivered and how much of it is open, while deliveries follow it.
         self._delivered = 0
         self._open = self._opened[0]
-        #: What is left to each task; None while the plan is kept to.
+        #: The remaining prerequisites of each task; None while deliveries follow the plan.
         self._left: Left | None = None
 
     def deliver(self, number: int) -> list[int]:
-        """Note that it is delivered; name the tasks this opens."""
+        """Deliver a task; return the tasks that this opens."""
         if self._left is None and self._order[self._delivered] == number:
             return self._follow_plan(self._delivered + 1)
         opened: list[int] = []
         edge = self._first[number]
-        # Who has no dependents opens nothing, in its turn or out of it: no reason to leave the plan.
+        # A task without dependents opens nothing, so it need not follow the plan.
         if edge:
-            # `count_down` for one, written out: to set that up costs as much as the count (`benchmarks.dag`).
+            # `count_down` for one task, written out: the call would cost as much as the count (`benchmarks.dag`).
             left, links = self._left or self.left(), self._links
             while edge:
                 dependent = links[edge - 1]
@@ -119,7 +120,7 @@ class Gate:
         return opened
 
     def deliver_all(self, numbers: list[int]) -> list[int]:
-        """Note that these are delivered; name the tasks this opens."""
+        """Deliver tasks; return the tasks that this opens."""
         end = self._delivered + len(numbers)
         if self._left is None and self._order[self._delivered : end] == numbers:
             return self._follow_plan(end)
@@ -140,10 +141,10 @@ class Gate:
         return self._order[before : self._open]
 
 
-# What a caller sees of a scheduler: sets and mappings that cannot be changed and always show how things stand.
+# The views of a scheduler: sets and mappings that cannot be changed and always show the present state.
 #
-# Nothing is copied to be looked at. A view may be walked while tasks are fetched, delivered and failed, by this thread
-# or another; whoever leaves before its turn is left out, and whoever enters meanwhile waits for the next walk.
+# Nothing is copied. A view may be iterated while tasks are fetched, delivered and failed, by this thread or another; a
+# task that leaves before it is reached is left out, and a task that enters meanwhile is in the next iteration.
 
 
 class NodeSet(AbstractSet[Node]):
@@ -162,12 +163,12 @@ class NodeSet(AbstractSet[Node]):
 class AvailableTasks(NodeSet):
     """The tasks that are ready or fetched."""
 
-    __slots__ = ("_codes", "_lock", "_roster", "_wiring")
+    __slots__ = ("_available", "_codes", "_lock", "_wiring")
 
-    def __init__(self, wiring: Wiring, codes: bytearray, roster: Roster, lock: Lock) -> None:
+    def __init__(self, wiring: Wiring, codes: bytearray, numbers: AvailableNumbers, lock: Lock) -> None:
         self._wiring = wiring
         self._codes = codes
-        self._roster = roster
+        self._available = numbers
         self._lock = lock
 
     def __contains__(self, id: object) -> bool:
@@ -175,12 +176,12 @@ class AvailableTasks(NodeSet):
         return number is not None and AVAILABLE[self._codes[number]]
 
     def __len__(self) -> int:
-        return len(self._roster)
+        return len(self._available)
 
     def __iter__(self) -> Iterator[Node]:
         with self._lock:
-            self._roster.tidy()
-            return map(self._wiring.nodes.__getitem__, self._roster.walk())
+            self._available.tidy()
+            return map(self._wiring.nodes.__getitem__, self._available.walk())
 
 
 class FailedTasks(NodeSet):
@@ -229,18 +230,18 @@ class BlockedTasks(Mapping[Node, AbstractSet[Node]]):
 
 #: A message names this many tasks at most; all of a cycle are in `SchedulerError.cycle`.
 NAMES_MAX = 50
-#: So many tasks that open together are remembered as a wave; for fewer, to look them up again costs as little.
+#: So many tasks that open together are cached as a wave; for fewer, a second lookup costs as little.
 WAVE_MIN = 16
 
 _FETCH, _DELIVER = RULES.fetch, RULES.deliver
-# The plain moves: a flag allows more moves and changes none of these, so every call tries them first.
+# The plain moves: flags only allow more, so every call tries these first.
 _READY, _FETCHED = _FETCH.move
 _, _DELIVERED = _DELIVER.move
 _OPENED = RULES.opened
 
 
 class SchedulerError(RuntimeError):
-    """The call is illegal as things stand, and changed nothing."""
+    """The call is illegal in the present state, and changed nothing."""
 
     def __init__(self, message: str, cycle: tuple[Node, ...] = ()) -> None:
         super().__init__(message)
@@ -249,10 +250,10 @@ class SchedulerError(RuntimeError):
 
 
 class Scheduler:
-    """The tasks of a graph, and how far they are."""
+    """The tasks of a graph and their states."""
 
     def __init__(self, dag: Dag, *, deepcopy: bool = True) -> None:  # noqa: ARG002
-        """Take the graph as it is now: later changes to it are not seen, whatever `deepcopy` says.
+        """Copy the graph as it is now: later changes to it have no effect, whatever `deepcopy` is.
 
         A graph with a cycle can never be finished: it is refused with a SchedulerError that has the cycle.
         """
@@ -265,11 +266,11 @@ class Scheduler:
         self._nodes, self._number = wiring.nodes, wiring.number
         self._codes = bytearray(len(wiring.nodes))
         self._gate = Gate(wiring)
-        self._roster = Roster(self._codes)
+        self._available = AvailableNumbers(self._codes)
         self._blocked: dict[int, set[int]] = {}
         #: Some tasks in a row and their numbers: a wave that is handed out comes back as it is.
         self._wave: tuple[list[Node], list[int]] = ([], [])
-        self._available_tasks = AvailableTasks(wiring, self._codes, self._roster, self._lock)
+        self._available_tasks = AvailableTasks(wiring, self._codes, self._available, self._lock)
         self._blocked_tasks = BlockedTasks(wiring, self._blocked)
         self.reset()
 
@@ -285,7 +286,7 @@ class Scheduler:
 
     @property
     def unknown_tasks(self) -> list[Node]:
-        """The tasks nobody has touched that are not blocked: they are ready, wait, or are behind a blocked one."""
+        """The untouched tasks that are not blocked: they are ready, wait, or are behind a blocked one."""
         with self._lock:
             return list(compress(self._nodes, map(UNKNOWN.__getitem__, self._codes)))
 
@@ -302,7 +303,7 @@ class Scheduler:
         return set(map(self._nodes.__getitem__, reached))
 
     def fetch_task(self, id: Node, *, fetched_ok: bool = False, failed_ok: bool = False) -> None:
-        """Take a ready task; if so allowed, also one that is fetched (nothing changes) or one that failed."""
+        """Fetch a ready task; if allowed, also one that is fetched (nothing changes) or one that failed."""
         try:
             number = self._number[id]
         except KeyError:
@@ -318,7 +319,7 @@ class Scheduler:
             self._lock.release()
 
     def deliver_task(self, id: Node, *, nofetch_ok: bool = False, delivered_ok: bool = False) -> list[Node]:
-        """End a fetched task well; if so allowed, also one that is ready, or delivered already (nothing changes).
+        """Mark a fetched task as done; if allowed, also one that is ready, or delivered already (nothing changes).
 
         Returns the tasks that became available by this.
         """
@@ -330,13 +331,13 @@ class Scheduler:
         try:
             if self._codes[number] == _FETCHED:
                 self._codes[number] = _DELIVERED
-                return self._tell_success(number)
+                return self._propagate_success(number)
             return self._carry(_DELIVER, _DELIVER.rules[bool(nofetch_ok), bool(delivered_ok)], number)
         finally:
             self._lock.release()
 
     def fail_task(self, id: Node, *, nofetch_ok: bool = False, is_exception: bool = False) -> None:
-        """End a fetched task badly; if so allowed, also a ready one. Its dependents are blocked by it."""
+        """Mark a fetched task as failed; if allowed, also a ready one. It blocks its dependents."""
         call = RULES.crash if is_exception else RULES.fail
         number = self._find(call, id)
         with self._lock:
@@ -357,7 +358,7 @@ class Scheduler:
         numbers = self._find_all(_DELIVER, ids)
         with self._lock:
             if self._move_all(numbers, _FETCHED, _DELIVERED):
-                self._roster.struck += len(numbers)
+                self._available.stale += len(numbers)
                 return self._open(self._gate.deliver_all(numbers))
             return self._carry_all(_DELIVER, _DELIVER.rules[bool(nofetch_ok), bool(delivered_ok)], numbers)
 
@@ -369,13 +370,13 @@ class Scheduler:
             self._carry_all(call, call.rules[(bool(nofetch_ok),)], numbers)
 
     def reset(self) -> None:
-        """Go back to how it was when it was made."""
+        """Reset every task to its first state."""
         plan = self._wiring.plan
         with self._lock:
             self._codes[:] = bytes([RULES.unready]) * len(self._codes)
             self._blocked.clear()
             self._gate.restart()
-            self._roster.restart([])
+            self._available.restart([])
             self._open(plan.order[: plan.opened[0]])
 
     def _find(self, call: Call, id: Node) -> int:
@@ -385,7 +386,8 @@ class Scheduler:
             raise _unknown(call, id) from None
 
     def _find_all(self, call: Call, ids: Iterable[Node]) -> list[int]:
-        # A wave is handed out, fetched and delivered as it is: to compare it is cheaper than to look up its tasks.
+        # A wave is often fetched and delivered as a whole. Comparing it, not looking up its tasks, takes a third off
+        # a drain in waves (`benchmarks.dag`, in waves).
         names = list(ids)
         known, numbers = self._wave
         if names != known:
@@ -408,13 +410,13 @@ class Scheduler:
         return True
 
     def _carry_all(self, call: Call, rule: Rule, numbers: list[int]) -> list[Node]:
-        """Do one call to each of them in turn; return who became available and still is."""
+        """Make one call for each of them in turn; return the tasks that became available and still are."""
         self._rehearse(call, rule, numbers)
         opened = [name for number in numbers for name in self._carry(call, rule, number)]
         return [name for name in opened if name in self._available_tasks]
 
     def _rehearse(self, call: Call, rule: Rule, numbers: list[int]) -> None:
-        """Refuse the whole row if one of them would be refused when its turn comes."""
+        """Refuse the whole row if one of its calls would be refused."""
         codes: dict[int, Code] = {}
         left: dict[int, int] = {}
         for number in numbers:
@@ -423,41 +425,41 @@ class Scheduler:
             if target == ILLEGAL:
                 raise self._refusal(call, number, source)
             codes[number] = target
-            if TELLS[source][target] is Tell.SUCCESS:
+            if PROPAGATIONS[source][target] is Propagation.SUCCESS:
                 for dependent in self._wiring.dependents(number):
                     left[dependent] = left.get(dependent, self._gate.left()[dependent]) - 1
                     if not left[dependent]:
                         codes[dependent] = _OPENED
 
     def _carry(self, call: Call, rule: Rule, number: int) -> list[Node]:
-        """Do one call to one task and tell its dependents; return who became available."""
+        """Make one call for one task and propagate it; return the tasks that became available."""
         source = self._codes[number]
         target = rule[source]
         if target == ILLEGAL:
             raise self._refusal(call, number, source)
         self._codes[number] = target
-        match TELLS[source][target]:
-            case Tell.SUCCESS:
-                return self._tell_success(number)
-            case Tell.FAILURE:
-                self._tell_failure(number)
-            case Tell.MEND:
-                self._tell_mend(number)
+        match PROPAGATIONS[source][target]:
+            case Propagation.SUCCESS:
+                return self._propagate_success(number)
+            case Propagation.FAILURE:
+                self._propagate_failure(number)
+            case Propagation.MEND:
+                self._propagate_mend(number)
         return []
 
-    def _tell_success(self, delivered: int) -> list[Node]:
-        self._roster.struck += 1
+    def _propagate_success(self, delivered: int) -> list[Node]:
+        self._available.stale += 1
         opened = self._gate.deliver(delivered)
         return self._open(opened) if opened else []
 
-    def _tell_failure(self, failed: int) -> None:
-        self._roster.struck += 1
+    def _propagate_failure(self, failed: int) -> None:
+        self._available.stale += 1
         for dependent in self._wiring.dependents(failed):
             self._codes[dependent] = RULES.blocked
             self._blocked.setdefault(dependent, set()).add(failed)
 
-    def _tell_mend(self, failed: int) -> None:
-        self._roster.come_back(failed)
+    def _propagate_mend(self, failed: int) -> None:
+        self._available.add_back(failed)
         for dependent in set(self._wiring.dependents(failed)):
             causes = self._blocked[dependent]
             causes.remove(failed)
@@ -466,12 +468,12 @@ class Scheduler:
                 self._codes[dependent] = RULES.mended
 
     def _open(self, numbers: list[int]) -> list[Node]:
-        """Let these be fetched, and name them."""
+        """Mark these as fetched, and return them."""
         codes, nodes, names = self._codes, self._nodes, []
         for number in numbers:
             codes[number] = _OPENED
             names.append(nodes[number])
-        self._roster.entries += numbers
+        self._available.entries += numbers
         if len(names) >= WAVE_MIN:
             self._wave = names.copy(), numbers
         return names

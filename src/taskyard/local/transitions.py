@@ -1,7 +1,7 @@
 """What a call does to a task: the machine of `taskyard.core`, compiled into small tables at import.
 
 No arrow is written here. A call is a signal; a flag allows a longer way to the same end, or finding it reached
-already. Where a signal leads, `machine.STEPS` says. A local task knows the states in `STATES`, each by its code;
+already. `states.STEPS` has the target of each signal. A local task knows the states in `STATES`, each by its code;
 admission is always open here, so a released task never stays pending.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
-from taskyard.core.states import HOLDING, STEPS, Outcome, Signal, State, Step, Tell, effects
+from taskyard.core.states import HOLDING, STEPS, Outcome, Propagation, Signal, State, Step, effects
 
 Steps: TypeAlias = Mapping[tuple[State, Signal, bool], Step]
 Path: TypeAlias = tuple[Signal, ...]
@@ -18,7 +18,7 @@ Code: TypeAlias = int
 #: The code after a call, by the code before it.
 Rule: TypeAlias = tuple[Code, ...]
 
-#: What py3-sched calls the states of its tasks. The place of a state in here is its code.
+#: The names of states in py3-sched. The index of a state here is its code.
 _WORDS: Mapping[State, str] = {
     State.UNSCHEDULED: "not ready",
     State.BLOCKED: "blocked",
@@ -37,7 +37,7 @@ _OPEN: Path = (Signal.RELEASE, Signal.ADMIT)
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """What a caller may allow: a longer path to the end of a call, or (no path) that it is there already."""
+    """A flag of a call: it allows a longer path to the same end, or (no path) a task that is there already."""
 
     name: str
     path: Path = ()
@@ -64,7 +64,7 @@ class Call:
         return source, target
 
     def expected(self, code: Code) -> str:
-        """Say what would have been legal instead for a task of this code."""
+        """Return the calls that would be legal for a task of this code."""
         for place, flag in enumerate(self.flags):
             given = tuple(place == other for other in range(len(self.flags)))
             if self.rules[given][code] != ILLEGAL:
@@ -74,7 +74,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The calls of a scheduler, and what dependents become when they hear of one."""
+    """The calls of a scheduler, and what they propagate to dependents."""
 
     fetch: Call
     deliver: Call
@@ -87,7 +87,7 @@ class Rules:
 
 
 def word(code: Code) -> str:
-    """Say how a task of this code is called."""
+    """Return the name of a code."""
     return _WORDS[STATES[code]]
 
 
@@ -142,11 +142,11 @@ def _end(state: State, path: Path, steps: Steps) -> Code:
 
 
 RULES = compile_rules(STEPS)
-#: What dependents hear, by the codes before and after a call.
-TELLS: tuple[tuple[Tell | None, ...], ...] = tuple(
-    tuple(effects(source, target).tell for target in STATES) for source in STATES
+#: What is propagated to dependents, by the codes before and after a call.
+PROPAGATIONS: tuple[tuple[Propagation | None, ...], ...] = tuple(
+    tuple(effects(source, target).propagates for target in STATES) for source in STATES
 )
 #: By code: it is ready or fetched.
 AVAILABLE: tuple[bool, ...] = tuple(state in HOLDING for state in STATES)
-#: By code: nobody has touched it, and no prerequisite of it failed.
+#: By code: it is untouched, and no prerequisite of it failed.
 UNKNOWN: tuple[bool, ...] = tuple(code in (RULES.unready, RULES.opened) for code in range(len(STATES)))

@@ -11,15 +11,20 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import quote
 
 from taskyard.sdk import profiles
-from taskyard.sdk.errors import NotFound, Overloaded, Unreachable, Unset
+from taskyard.sdk.errors import NotFound, Overloaded, Unreachable, Unreadable, Unset
 from taskyard.sdk.http import InsecureWarning, plaintext_token_warning
 from taskyard.sdk.routes import ApiSession, Query, segment
 from taskyard.wire import api
 from taskyard.wire.api import WAIT_MAX_MS, GraphView
 
 if TYPE_CHECKING:
+    from taskyard.files.collect import Meter
+    from taskyard.sdk.files import Upload
+    from taskyard.sdk.http import HttpResponse
+    from taskyard.sdk.local_inputs import LocalTree
     from taskyard.wire.api import About
     from taskyard.wire.explain import DryRun, WhyGraphView, WhyView
 
@@ -124,12 +129,59 @@ def _has_ended(session: ApiSession, task: str, number: int) -> bool:
     return any(one.number == number and one.ended_ms is not None for one in attempts)
 
 
+# Following events: server-sent events, resumed after the last one that was received.
+
+
+def follow_events(session: ApiSession, query: Query, position: int | None) -> Iterator[api.StreamedEvent]:
+    """Yield events after a position, or from now on, for ever; go on after an interruption."""
+    failures = 0
+    while True:
+        headers = {} if position is None else {"last-event-id": str(position)}
+        try:
+            for message in _messages(session.answer_and_pieces("/events", query, headers)):
+                failures = 0
+                position = int(message.get("id", position or 0))
+                if "data" in message:
+                    yield _streamed(session, position, message)
+        except (Unreachable, Overloaded):
+            failures += 1
+            if failures > STREAM_FAILURES_MAX:
+                raise
+        time.sleep(min(PAUSE_SECONDS * 2**failures, PAUSE_SECONDS_MAX))
+
+
+def _messages(pieces: "Iterator[HttpResponse | bytes]") -> Iterator[dict[str, str]]:
+    """Cut a stream into its messages: the value of each field by its name. A message that is cut off is left out."""
+    rest = b""
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            *whole, rest = (rest + piece).split(b"\n\n")
+            for text in whole:
+                lines = (line.partition(": ") for line in text.decode().split("\n"))
+                yield {name: value for name, _, value in lines if name}
+
+
+def _streamed(session: ApiSession, position: int, message: Mapping[str, str]) -> api.StreamedEvent:
+    import msgspec  # noqa: PLC0415 - slow to load
+
+    if message.get("event") == "reset":
+        return api.StreamedEvent(position, None)
+    try:
+        return api.StreamedEvent(position, msgspec.json.decode(message["data"], type=api.EventView))
+    except msgspec.MsgspecError as error:
+        raise Unreadable(session.url, str(error)) from error
+
+
 #: How long the server may take to answer; storing the largest graph takes less.
 TIMEOUT_SECONDS: Final = 60.0
 #: The default time limit of a wait.
 WAIT_SECONDS: Final = 86_400.0
+#: How many files are read per page.
+FILES_PAGE: Final = 10_000
 #: More pages of names than the largest graph has.
 NAMES_PAGES_MAX: Final = 100_000
+#: More pages than a database has tasks to count or to cancel.
+PAGES_MAX: Final = 10_000_000
 
 _TASK_VARIABLES: Final = ("TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_TASK_ID", "TASKYARD_GRAPH_ID")
 
@@ -192,11 +244,17 @@ class Client:
 
     # Graphs.
 
-    def submit(self, document: Mapping[str, Any], *, graph_id: str | None = None, key: str = "") -> api.Submitted:
-        """Store a graph and run it. Repeated with the same id or key, it changes nothing."""
+    def submit(
+        self, document: Mapping[str, Any], *, graph_id: str | None = None, key: str = "", parent: str | None = None
+    ) -> api.Submitted:
+        """Store a graph and run it. Repeated with the same id or key, it changes nothing.
+
+        With the id of a running task as its `parent`, the graph ends with that task: what is left of it is canceled.
+        """
+        query = f"?parent={segment(parent)}" if parent else ""
         if graph_id is not None:
-            return self._session.put(f"/graphs/{segment(graph_id)}", document, api.Submitted)
-        return self._session.post("/graphs", document, api.Submitted, key=key)
+            return self._session.put(f"/graphs/{segment(graph_id)}{query}", document, api.Submitted)
+        return self._session.post(f"/graphs{query}", document, api.Submitted, key=key)
 
     def check(self, document: Mapping[str, Any]) -> "DryRun":
         """Check a graph, and tell what would happen if it were submitted now; nothing is stored."""
@@ -214,6 +272,57 @@ class Client:
         if named is None:
             raise Unset("name a graph: only the client of a running task has one of its own")
         return self._session.post(f"/graphs/{segment(named)}/tasks", {"tasks": tasks}, api.Submitted)
+
+    def launch(
+        self,
+        name: str,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        kind: str = "template",
+        limit: str | None = None,
+        check: bool | None = None,
+        key: str = "",
+    ) -> api.Launched:
+        """Launch a template with variables, after the updates that it needs. Repeated with its key, it changes nothing.
+
+        `limit` and `check` are for playbooks. The kinds `project`, `inventory` and `source` update these.
+        """
+        said: dict[str, object] = {"kind": kind, "name": name, "variables": dict(variables or {})}
+        said |= {option: value for option, value in (("limit", limit), ("check", check)) if value is not None}
+        return self._session.post("/launches", said, api.Launched, key=key)
+
+    def preview_launch(
+        self, name: str, variables: Mapping[str, Any] | None = None, *, kind: str = "template"
+    ) -> api.Launched:
+        """Tell what a launch would run, and which updates it would use or make; nothing is stored."""
+        said = {"kind": kind, "name": name, "variables": dict(variables or {}), "dry_run": True}
+        return self._session.post("/launches", said, api.Launched)
+
+    def ad_hoc(
+        self,
+        inventory: str,
+        module: str,
+        args: str | None = None,
+        *,
+        variables: Mapping[str, Any] | None = None,
+        limit: str | None = None,
+        key: str = "",
+    ) -> api.Launched:
+        """Run one module of Ansible on the hosts of an inventory."""
+        said = {"kind": "ad_hoc", "name": inventory, "module": module, "module_args": args, "limit": limit}
+        given = {name: value for name, value in said.items() if value is not None}
+        return self._session.post("/launches", {**given, "variables": dict(variables or {})}, api.Launched, key=key)
+
+    def relaunch(self, graph: str, *, from_failed: bool = False, key: str = "") -> api.Launched:
+        """Launch again what a graph was launched from, planned anew; a workflow can go on from what failed in it."""
+        body = {"from_failed": from_failed}
+        return self._session.post(f"/graphs/{segment(graph)}/relaunch", body, api.Launched, key=key)
+
+    def launches(
+        self, *, kind: str | None = None, name: str | None = None, limit: int | None = None
+    ) -> Iterator[api.LaunchView]:
+        """Yield launches, the newest first, read page by page."""
+        return self._session.pages("/launches", {"kind": kind, "name": name}, api.Launches, limit)
 
     def graphs(
         self,
@@ -239,6 +348,26 @@ class Client:
         """Return the chain of tasks that determined when a graph ended, or will end, and when that is expected."""
         return self._session.get(f"/graphs/{segment(graph)}/critical-path", api.CriticalPath)
 
+    def events(self, graph: str, *, limit: int | None = None) -> Iterator[api.EventView]:
+        """Yield everything that happened in a graph, the oldest first, read page by page."""
+        return self._session.pages(f"/graphs/{segment(graph)}/events", {}, api.Events, limit)
+
+    def follow_events(
+        self,
+        *,
+        graph: str | None = None,
+        task: str | None = None,
+        kinds: Sequence[str] = (),
+        pool: str | None = None,
+        position: int | None = None,
+    ) -> Iterator[api.StreamedEvent]:
+        """Yield events of all graphs that the token may read, after a position or from now on, until it is closed.
+
+        It goes on where it was when the server was restarted, or at another server of the same database.
+        """
+        query: Query = {"graph": graph, "task": task, "kind": list(kinds) or None, "pool": pool}
+        return follow_events(self._session, query, position)
+
     def names(self, graph: str) -> dict[str, str]:
         """Map the labels of a graph's tasks to their ids."""
         names: dict[str, str] = {}
@@ -251,29 +380,102 @@ class Client:
                 break
         return names
 
-    def tasks(
-        self, graph: str, *, state: str | None = None, label: str | None = None, limit: int | None = None
+    def tasks(  # noqa: PLR0913 - each is a condition
+        self,
+        graph: str | None = None,
+        *,
+        state: str | Sequence[str] | None = None,
+        label: str | None = None,
+        tags: Sequence[str] = (),
+        bot: str | None = None,
+        user: str | None = None,
+        pool: str | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        limit: int | None = None,
     ) -> Iterator[api.TaskView]:
-        """Yield the tasks of a graph, read page by page."""
-        query: Query = {"state": state, "label": label}
-        return self._session.pages(f"/graphs/{segment(graph)}/tasks", query, api.Tasks, limit)
+        """Yield the tasks of a graph in its order, or of all graphs with the newest first, read page by page.
 
-    def cancel_graph(self, graph: str, *, start: Sequence[str] = ()) -> api.Wished:
+        Tags are written `key:value`, and all must match; of several states one must. The times are those between which
+        a task was submitted. A label needs a graph, and cannot be combined with the others.
+        """
+        query = _task_query(None, state, tags, bot, user, pool, since_ms, until_ms)
+        if graph is not None and (state is None or isinstance(state, str)) and not _others(query):
+            own: Query = {"state": state, "label": label}
+            return self._session.pages(f"/graphs/{segment(graph)}/tasks", own, api.Tasks, limit)
+        return self._session.pages("/tasks", {**query, "graph": graph}, api.Tasks, limit)
+
+    def count_tasks(  # noqa: PLR0913 - as for `tasks`
+        self,
+        graph: str | None = None,
+        *,
+        state: str | Sequence[str] | None = None,
+        tags: Sequence[str] = (),
+        bot: str | None = None,
+        user: str | None = None,
+        pool: str | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+    ) -> dict[str, int]:
+        """Count tasks by state; the conditions are those of `tasks`."""
+        query = _task_query(graph, state, tags, bot, user, pool, since_ms, until_ms)
+        found: dict[str, int] = {}
+        cursor: str | None = None
+        for _ in range(PAGES_MAX):
+            page = self._session.get("/tasks/count", api.TaskCounts, {**query, "cursor": cursor})
+            for name, count in page.states.items():
+                found[name] = found.get(name, 0) + count
+            cursor = page.next
+            if cursor is None:
+                break
+        return found
+
+    def cancel_tasks(  # noqa: PLR0913 - as for `tasks`
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        tags: Sequence[str] = (),
+        bot: str | None = None,
+        user: str | None = None,
+        pool: str | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+    ) -> int:
+        """Cancel tasks of all graphs by tag, bot, user or pool; return how many were canceled."""
+        body: dict[str, object] = {
+            "tags": list(tags) or None,
+            "states": _listed(state),
+            "bot": bot,
+            "user": user,
+            "pool": pool,
+            "since_ms": since_ms,
+            "until_ms": until_ms,
+        }
+        canceled, cursor = 0, None
+        for _ in range(PAGES_MAX):
+            given = {name: value for name, value in {**body, "cursor": cursor}.items() if value is not None}
+            page = self._session.post("/tasks/cancel", given, api.TasksCanceled)
+            canceled, cursor = canceled + page.canceled, page.next
+            if cursor is None:
+                break
+        return canceled
+
+    def cancel_graph(self, graph: str, *, start: Sequence[str] = ()) -> api.CommandResult:
         """Cancel a graph, or only the tasks with the labels in `start` and all that depend on them."""
         body = {"from": list(start)} if start else None
-        return self._session.post(f"/graphs/{segment(graph)}/cancel", body, api.Wished)
+        return self._session.post(f"/graphs/{segment(graph)}/cancel", body, api.CommandResult)
 
-    def rerun_graph(self, graph: str) -> api.Wished:
+    def rerun_graph(self, graph: str) -> api.CommandResult:
         """Rerun everything that failed in a graph, with what it blocked."""
-        return self._session.post(f"/graphs/{segment(graph)}/rerun", {"failed": True}, api.Wished)
+        return self._session.post(f"/graphs/{segment(graph)}/rerun", {"failed": True}, api.CommandResult)
 
-    def rerun_from(self, graph: str, start: Sequence[str], *, key: str = "") -> api.Wished:
+    def rerun_from(self, graph: str, start: Sequence[str], *, key: str = "") -> api.CommandResult:
         """Run a settled graph again from some labels on, as a new graph that reuses the rest.
 
         The new graph is the `subject` of the answer. Repeated with the same key, it is the same graph.
         """
         body = {"from": list(start)}
-        return self._session.post(f"/graphs/{segment(graph)}/rerun", body, api.Wished, key=key)
+        return self._session.post(f"/graphs/{segment(graph)}/rerun", body, api.CommandResult, key=key)
 
     def why_graph(self, graph: str) -> "WhyGraphView":
         """Explain what holds up a graph."""
@@ -295,6 +497,18 @@ class Client:
     def ids(self, ending: str) -> api.Ids:
         """Find graphs and tasks by the last 5 to 15 digits of their ids; the first digits are a time."""
         return self._session.get(f"/ids/{segment(ending)}", api.Ids)
+
+    def delete_graph(self, graph: str) -> None:
+        """Delete a settled graph with all that belongs to it."""
+        self._session.delete(f"/graphs/{segment(graph)}", object)
+
+    def retention(self) -> list[api.RetentionView]:
+        """Return how long things are kept: for all pools (`*`) first, then for those that differ."""
+        return self._session.get("/retention", api.Retention).items
+
+    def set_retention(self, pool: str, **times: str) -> list[api.RetentionView]:
+        """Set how long things of a pool, or of all (`*`), are kept: `output="30d"`, `forever` or `default`."""
+        return self._session.put(f"/retention/{segment(pool)}", times, api.Retention).items
 
     # Tasks.
 
@@ -332,13 +546,13 @@ class Client:
         """Yield the output of an attempt as it arrives, until it ends; a lost connection loses nothing."""
         return follow(self._session, self._task(task), attempt, start)
 
-    def cancel_task(self, task: str, *, subtree: bool = False) -> api.Wished:
+    def cancel_task(self, task: str, *, subtree: bool = False) -> api.CommandResult:
         """Cancel a task, or a task and everything that depends on it."""
-        return self._session.post(f"{self._task(task)}/cancel", {"subtree": subtree}, api.Wished)
+        return self._session.post(f"{self._task(task)}/cancel", {"subtree": subtree}, api.CommandResult)
 
-    def rerun_task(self, task: str) -> api.Wished:
+    def rerun_task(self, task: str) -> api.CommandResult:
         """Rerun a task."""
-        return self._session.post(f"{self._task(task)}/rerun", None, api.Wished)
+        return self._session.post(f"{self._task(task)}/rerun", None, api.CommandResult)
 
     def approvals(self, *, limit: int | None = None) -> Iterator[api.ApprovalView]:
         """Yield the approvals that wait for a decision, read page by page."""
@@ -376,6 +590,116 @@ class Client:
         if named is None:
             raise Unset("name a task: only the client of a running task has one of its own")
         return self._task(named)
+
+    # Files.
+
+    def put_folder(self, folder: str, *, pool: str = "default") -> api.FilesRef:
+        """Store a folder for a pool; only what is missing there is sent. Tasks name it by its digest."""
+        from taskyard.sdk.files import upload_folder  # noqa: PLC0415 - its types are slow to create
+
+        found = upload_folder(self._session, pool, folder).tree
+        return api.FilesRef(found.digest, found.files, found.bytes)
+
+    def put_tree(self, found: "LocalTree", *, pool: str = "default", meter: "Meter | None" = None) -> "Upload":
+        """Store a tree that was made of files of this machine."""
+        from taskyard.files.collect import SILENT, never  # noqa: PLC0415 - their types are slow to create
+        from taskyard.sdk.files import upload  # noqa: PLC0415
+
+        return upload(self._session, pool, found.tree, found.root, never, meter or SILENT)
+
+    def needed_trees(self, document: Mapping[str, Any]) -> list[api.NeededTree]:
+        """List the trees that a graph takes, and whether they are stored in the pools that need them."""
+        return self._session.post("/graphs/files", document, api.NeededTrees).items
+
+    def submit_with_files(
+        self, document: Mapping[str, Any], folder: str | None = None, *, here: str = ".", key: str = ""
+    ) -> api.Submitted:
+        """Store a graph that names files of this machine, and these files; paths count from `here`.
+
+        What is in `folder` is laid into the working folder of each of its tasks.
+        """
+        return self.submit(self.store_inputs(document, folder, here=here), key=key)
+
+    def store_inputs(
+        self, document: Mapping[str, Any], folder: str | None = None, *, here: str = ".", meter: "Meter | None" = None
+    ) -> dict[str, Any]:
+        """Store the files of this machine that a graph names; return the graph with their digests instead."""
+        from taskyard.files.collect import SILENT  # noqa: PLC0415
+        from taskyard.sdk.local_inputs import LocalInputs  # noqa: PLC0415
+
+        local = LocalInputs(os.path.abspath(here), meter or SILENT)
+        resolved = local.resolved(document, folder)
+        for one in self.needed_trees(resolved) if local.trees else ():
+            if not one.stored and one.tree in local.trees:
+                self.put_tree(local.trees[one.tree], pool=one.pool, meter=meter)
+        return resolved
+
+    def files(self, task: str, *, attempt: int | None = None) -> api.TaskFiles:
+        """Return all output files of an attempt, by default of the last one."""
+        path, cursor = f"{self._task(task)}/files", None
+        items: list[api.FileView] = []
+        while True:
+            query: Query = {"attempt": attempt, "cursor": cursor, "limit": FILES_PAGE}
+            page = self._session.get(path, api.TaskFiles, query)
+            items += page.items
+            cursor = page.next
+            if cursor is None:
+                return api.TaskFiles(page.attempt, page.pool, page.tree, items)
+
+    def get_files(
+        self, task: str, folder: str, path: str = "", *, attempt: int | None = None, meter: "Meter | None" = None
+    ) -> list[str]:
+        """Write the output files of an attempt into a folder, all of them or those at a path; return their paths."""
+        from taskyard.files.collect import SILENT  # noqa: PLC0415
+        from taskyard.files.digests import part_of  # noqa: PLC0415 - its types are slow to create
+        from taskyard.sdk.files import download, read_stored_tree  # noqa: PLC0415
+
+        found = self._session.get(f"{self._task(task)}/files", api.TaskFiles, {"attempt": attempt, "limit": 1})
+        tree = part_of(read_stored_tree(self._session, found.pool, found.tree.digest), path, None)
+        pools = dict.fromkeys(tree.chunks(), found.pool)
+        download(self._session, pools, tree, folder, fresh=False, meter=meter or SILENT)
+        return [one.path for one in tree.files]
+
+    def get_tree(self, digest: str, folder: str, *, pool: str = "default") -> None:
+        """Write a stored tree into a folder."""
+        from taskyard.sdk.files import download, read_stored_tree  # noqa: PLC0415
+
+        tree = read_stored_tree(self._session, pool, digest)
+        download(self._session, dict.fromkeys(tree.chunks(), pool), tree, folder, fresh=False)
+
+    def read_file(self, task: str, path: str, *, attempt: int | None = None) -> Iterator[bytes]:
+        """Yield the content of an output file, piece by piece; raise behind the last one if it was damaged."""
+        from taskyard.sdk.files import verified  # noqa: PLC0415 - its types are slow to create
+
+        place = f"{self._task(task)}/files/{quote(path)}"
+        yield from verified(self._session.answer_and_pieces(place, {"attempt": attempt}), path)
+
+    def artifacts(
+        self, task: str, *, attempt: int | None = None, limit: int | None = None
+    ) -> Iterator[api.ArtifactView]:
+        """Yield the named files of an attempt, read page by page."""
+        return self._session.pages(f"{self._task(task)}/artifacts", {"attempt": attempt}, api.Artifacts, limit)
+
+    def read_artifact(self, task: str, name: str, *, attempt: int | None = None) -> Iterator[bytes]:
+        """Yield the content of a named file, piece by piece; raise behind the last one if it was damaged."""
+        from taskyard.sdk.files import verified  # noqa: PLC0415
+
+        place = f"{self._task(task)}/artifacts/{quote(name)}"
+        yield from verified(self._session.answer_and_pieces(place, {"attempt": attempt}), name)
+
+    def publish_artifact(self, file: str, name: str, content_type: str = "application/octet-stream") -> None:
+        """Keep a file under a name, as an artifact of the running task."""
+        from taskyard.sdk.local_inputs import tree_of  # noqa: PLC0415
+
+        task = self._own(None)
+        view = self._session.get(task, api.TaskView)
+        pool = dict(view.definition["slices"][view.slice_index]["dimensions"])["pool"][0]
+        found = tree_of(os.path.abspath(file))
+        if [one.path for one in found.tree.files] != [os.path.basename(found.path)]:
+            raise Unset(f"{file} is no file: a folder is kept by the outputs of the task")
+        self.put_tree(found, pool=pool)
+        named = {"name": name, "tree": found.digest, "path": found.tree.files[0].path, "content_type": content_type}
+        self._session.put(f"{task}/files", {"pool": pool, "artifacts": [named]}, object)
 
     def _task(self, named: str) -> str:
         """Return the path of a task by its id, or by `GRAPH/label`, which is looked up."""
@@ -418,6 +742,14 @@ class Client:
         """Release the name of a terminated bot, so that any pool may enrol it."""
         return self._session.post(f"/bots/{segment(name)}/free", None, api.BotView)
 
+    def delete_bot(self, name: str) -> None:
+        """Delete a bot that is dead, with its events; its name belongs to no pool then."""
+        self._session.remove(f"/bots/{segment(name)}")
+
+    def bot_queues(self, name: str, *, limit: int | None = None) -> Iterator[api.BotQueueView]:
+        """Yield the queues that a bot looks at for work."""
+        return self._session.pages(f"/bots/{segment(name)}/queues", {}, api.BotQueues, limit)
+
     def dimensions(self) -> api.DimensionAggregation:
         """Return the dimensions of all bots, with their values."""
         return self._session.get("/dimensions", api.DimensionAggregation)
@@ -426,14 +758,23 @@ class Client:
         """Return all pools."""
         return self._session.get("/pools", api.Pools).items
 
-    def set_pool(self, name: str, **settings: int | bool | None) -> api.PoolView:
-        """Create a pool, or change its capacity: `capacity` (None: no limit), or `from_bots`.
+    def demand(self, pool: str) -> api.PoolDemand:
+        """Return how many tasks of a pool want a bot, by the dimensions that it must have."""
+        return self._session.get(f"/pools/{segment(pool)}/demand", api.PoolDemand)
 
-        Settings that are left out stay as they are.
+    def set_pool(self, name: str, **settings: float | str | None) -> api.PoolView:
+        """Create a pool, or change its settings; those that are left out stay as they are.
+
+        They are `capacity` (None: no limit) or `from_bots` with `unit` (`slots` or `forks`) and `adjustment`, and for
+        the results of idempotent tasks `reuse_window` (a duration like `7d`) and `reuse_shared`.
         """
         return self._session.put(f"/pools/{segment(name)}", settings, api.PoolView)
 
-    # Limits and mutexes.
+    # Admission: limits, mutexes, and passes by hand.
+
+    def schedule(self) -> api.PassView:
+        """Run an admission pass, as servers do by themselves when something changes."""
+        return self._session.post("/schedule", None, api.PassView)
 
     def limits(self) -> list[api.LimitView]:
         """Return all named limits, with their use."""
@@ -450,6 +791,82 @@ class Client:
     def set_mutex(self, key: str, *, stake_after: str) -> api.MutexView:
         """Set how long a task waits before no younger one may pass it at a mutex: `0s`, `5m`, or `never`."""
         return self._session.put(f"/mutexes/{segment(key)}", {"stake_after": stake_after}, api.MutexView)
+
+    # Secrets.
+
+    def set_secret(self, name: str, value: str | bytes, *, pool: str = "default") -> api.SecretView:
+        """Store a secret, or replace its value; the server never returns it."""
+        import base64  # noqa: PLC0415
+
+        raw = value.encode() if isinstance(value, str) else value
+        return self._session.put(_secret(pool, name), {"value_base64": base64.b64encode(raw).decode()}, api.SecretView)
+
+    def schedules(self, *, limit: int | None = None) -> Iterator[api.ScheduleView]:
+        """Yield schedules with their next and their last run, read page by page."""
+        return self._session.pages("/schedules", {}, api.Schedules, limit)
+
+    def show_schedule(self, name: str, *, count: int = 5) -> api.ScheduleView:
+        """Return one schedule with so many of its next runs."""
+        return self._session.get(f"/schedules/{segment(name)}?count={count}", api.ScheduleView)
+
+    def preview_schedule(
+        self,
+        *,
+        cron: str | None = None,
+        rrule: str | None = None,
+        timezone: str | None = None,
+        start: str | None = None,
+        count: int = 5,
+    ) -> list[int]:
+        """Return when a cron expression or a recurrence rule would run, in milliseconds since 1970."""
+        fields = {"cron": cron, "rrule": rrule, "timezone": timezone, "start": start}
+        given = {name: text for name, text in fields.items() if text is not None}
+        return self._session.post(f"/schedules/preview?count={count}", given, api.ScheduleRuns).runs
+
+    def secrets(self, *, pool: str | None = None, limit: int | None = None) -> Iterator[api.SecretView]:
+        """Yield secrets without their values, read page by page."""
+        return self._session.pages("/secrets", {"pool": pool}, api.SecretViews, limit)
+
+    def delete_secret(self, name: str, *, pool: str = "default") -> api.DeletedSecret:
+        """Delete a secret; tasks that name it wait until it is set again."""
+        return self._session.delete(_secret(pool, name), api.DeletedSecret)
+
+    def rotate_secrets(self, *, abandon: bool = False) -> api.SecretRotation:
+        """Encrypt all secrets with the first key of the server's key file; with `abandon`, give up a lost key."""
+        return self._session.post("/secrets/rotate", {"abandon": abandon}, api.SecretRotation)
+
+    # The catalogue.
+
+    def apply(
+        self, documents: Sequence[Mapping[str, Any]], *, dry_run: bool = False, key: str = ""
+    ) -> list[api.DocumentChange]:
+        """Store documents of the catalogue, all or none; in a dry run only return what would change."""
+        body = {"documents": list(documents), "dry_run": dry_run}
+        return self._session.post("/catalogue", body, api.DocumentChanges, key=key).items
+
+    def documents(
+        self, *, kind: str | None = None, pool: str | None = None, detail: str = "short", limit: int | None = None
+    ) -> Iterator[api.DocumentView]:
+        """Yield documents by kind and name, read page by page.
+
+        With the detail `whole`, each has what it says; with `launches` also its last launch: a project its last update,
+        an inventory those of its sources.
+        """
+        query: Query = {"kind": kind, "pool": pool, "detail": detail}
+        return self._session.pages("/catalogue", query, api.DocumentViews, limit)
+
+    def document(self, kind: str, name: str) -> api.DocumentView:
+        """Return a document with what it says."""
+        return self._session.get(f"/catalogue/{segment(kind)}/{segment(name)}", api.DocumentView)
+
+    def document_versions(self, kind: str, name: str, *, limit: int | None = None) -> Iterator[api.DocumentVersion]:
+        """Yield the versions of a document, the newest first; one without a document is a deletion."""
+        path = f"/catalogue-versions/{segment(kind)}/{segment(name)}"
+        return self._session.pages(path, {}, api.DocumentVersions, limit)
+
+    def delete_document(self, kind: str, name: str) -> None:
+        """Delete a document, unless others refer to it."""
+        self._session.remove(f"/catalogue/{segment(kind)}/{segment(name)}")
 
     # Tokens.
 
@@ -507,3 +924,38 @@ class Client:
     def enrol(self, name: str) -> api.NewToken:
         """Exchange the client's own enrolment token for the token of a bot."""
         return self._session.post("/enrol", {"name": name}, api.NewToken, repeatable=False)
+
+
+def _secret(pool: str, name: str) -> str:
+    return f"/secrets/{segment(name)}?pool={segment(pool)}"
+
+
+def _task_query(  # noqa: PLR0913, PLR0917 - as for `tasks`
+    graph: str | None,
+    state: str | Sequence[str] | None,
+    tags: Sequence[str],
+    bot: str | None,
+    user: str | None,
+    pool: str | None,
+    since_ms: int | None,
+    until_ms: int | None,
+) -> Query:
+    return {
+        "graph": graph,
+        "state": _listed(state),
+        "tag": list(tags) or None,
+        "bot": bot,
+        "user": user,
+        "pool": pool,
+        "since_ms": since_ms,
+        "until_ms": until_ms,
+    }
+
+
+def _listed(state: str | Sequence[str] | None) -> list[str] | None:
+    return ([state] if isinstance(state, str) else list(state or ())) or None
+
+
+def _others(query: Query) -> bool:
+    """Whether there is any condition beside the state."""
+    return any(value is not None for name, value in query.items() if name != "state")

@@ -65,14 +65,21 @@ class HttpResponse:
 class Transport:
     """Sends requests to one server. Any thread may use it."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout_s: float, ca_file: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        ca_file: str | None = None,
+        tls: "SSLContext | None" = None,
+    ) -> None:
         self._idle: list[HTTPConnection] = []
         self._lock = Lock()
         self.url = url.rstrip("/")
         self._scheme, self._host, self._port, self._prefix = _split_url(self.url)
         self._headers = dict(headers)
         self._timeout_s = timeout_s
-        self._tls = tls_context(ca_file) if ca_file and self._scheme == "https" else None
+        self._tls = tls or (tls_context(ca_file) if ca_file and self._scheme == "https" else None)
 
     def ask(self, request: HttpRequest) -> HttpResponse:
         """Send a request until there is an answer; raise `Unreachable` if there is none."""
@@ -245,7 +252,7 @@ def _headers_of(response: "HTTPResponse") -> dict[str, str]:
 
 
 def _should_retry(answer: HttpResponse, request: HttpRequest) -> bool:
-    """Tell whether to try again later: 429 means that nothing was done; the others need a repeatable request."""
+    """Whether to try again later: 429 means that nothing was done; the others need a repeatable request."""
     return answer.status == 429 or (
         request.repeatable and (answer.status == 503 or (answer.status == 409 and "retry-after" in answer.headers))
     )

@@ -164,7 +164,7 @@ def resolve_with_sources(
 
 
 def same_server(one: str, other: str) -> bool:
-    """Tell whether two addresses lead to the same server."""
+    """Whether two addresses lead to the same server."""
     return _address_parts(one) == _address_parts(other)
 
 

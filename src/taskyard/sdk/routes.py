@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from taskyard.sdk.errors import Unreadable, Unset, error_for
 from taskyard.sdk.http import HttpRequest, HttpResponse, Transport
 from taskyard.wire.api import Problem
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 #: The prefix of every route.
 ROOT: Final = "/api/v1"
@@ -32,13 +35,15 @@ class Page(Protocol[Item_co]):
 class ApiSession:
     """Sends requests to the API of one server with one token."""
 
-    def __init__(self, url: str, token: str, timeout_s: float, ca_file: str | None = None) -> None:
+    def __init__(
+        self, url: str, token: str, timeout_s: float, ca_file: str | None = None, tls: "SSLContext | None" = None
+    ) -> None:
         if not (token.isascii() and token.isprintable()) or " " in token:
             raise Unset("the token contains characters that no token has")
         headers = {"accept": "application/json", "user-agent": "taskyard"}
         if token:
             headers["authorization"] = f"Bearer {token}"
-        self._transport = Transport(url, headers, timeout_s, ca_file)
+        self._transport = Transport(url, headers, timeout_s, ca_file, tls)
         self.url = self._transport.url
 
     def close(self) -> None:
@@ -55,12 +60,17 @@ class ApiSession:
 
     def stream(self, path: str, query: Query) -> Iterator[bytes]:
         """Read bytes as they arrive; the first item is empty and means that the server has answered."""
-        for part in self._transport.stream(HttpRequest("GET", ROOT + path + _query_string(query))):
+        for part in self.answer_and_pieces(path, query):
+            yield b"" if isinstance(part, HttpResponse) else part
+
+    def answer_and_pieces(
+        self, path: str, query: Query, headers: Mapping[str, str] | None = None
+    ) -> Iterator[HttpResponse | bytes]:
+        """Read bytes as they arrive, behind the server's answer without them."""
+        for part in self._transport.stream(HttpRequest("GET", ROOT + path + _query_string(query), None, headers)):
             if isinstance(part, HttpResponse):
                 self._check_status(part)
-                yield b""
-            else:
-                yield part
+            yield part
 
     def pages(self, path: str, query: Query, shape: "type[Page[Item_co]]", limit: int | None) -> Iterator[Item_co]:
         """Read page after page, as far as they are consumed, up to `limit` items."""
@@ -89,6 +99,10 @@ class ApiSession:
         headers = {"content-type": kind}
         self._send(HttpRequest("PUT", ROOT + path, body, headers))
 
+    def send_bytes(self, path: str, body: bytes, kind: str) -> bytes:
+        """Send bytes and return the answer's; a repetition has no further effect."""
+        return self._send(HttpRequest("POST", ROOT + path, body, {"content-type": kind})).body
+
     def patch(self, path: str, body: object, shape: type[T]) -> T:
         """Update some fields of a resource; a repetition has no further effect."""
         return self._read(self._send_change("PATCH", path, body), shape)
@@ -96,6 +110,10 @@ class ApiSession:
     def delete(self, path: str, shape: type[T]) -> T:
         """Delete or end something; a repetition has no further effect."""
         return self._read(self._send(HttpRequest("DELETE", ROOT + path)), shape)
+
+    def remove(self, path: str) -> None:
+        """Delete something. Its key makes repetitions the same change."""
+        self._send(HttpRequest("DELETE", ROOT + path, None, {"idempotency-key": os.urandom(16).hex()}))
 
     def _send_change(
         self,

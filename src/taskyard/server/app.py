@@ -10,6 +10,7 @@ from taskyard.server.auth import cross_site_fault
 from taskyard.server.bot_api import BotApi
 from taskyard.server.context import AppContext
 from taskyard.server.errors import problem_response, refused
+from taskyard.server.file_gc import collect_forever
 from taskyard.server.settings import Settings, load_signer
 
 
@@ -39,8 +40,11 @@ class App:
         # Threads wait for the database most of the time, so there are more of them than processors.
         threads = ThreadPoolExecutor(self.context.settings.threads_max, "taskyard-users")
         asyncio.get_running_loop().set_default_executor(threads)
+        collecting = None if self.context.settings.lazy_user_api else asyncio.create_task(collect_forever(self.context))
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        if collecting is not None:
+            collecting.cancel()
         await send({"type": "lifespan.shutdown.complete"})
 
 

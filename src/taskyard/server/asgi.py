@@ -86,7 +86,7 @@ class ConcurrencyLimit:
             self._waiting -= 1
 
     def _rejection(self, scope: Scope, token: bytes) -> str | None:
-        """Say why a request cannot run now; None if it can."""
+        """Return why a request cannot run now; None if it can."""
         most = self._settings.in_flight_max
         if self._running >= most:
             return f"{most} requests are already in progress"

@@ -7,7 +7,7 @@ the database on the calling thread.
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
+from taskyard.core.graph.model import ADMIN_PRIORITIES
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.core.states import LEASED
@@ -26,11 +27,13 @@ from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import tokens
 from taskyard.server.settings import is_loopback
 from taskyard.server.tokens import (
+    ADMIN,
     ALL_RIGHTS,
     NO_RIGHTS,
     READ,
     RUN_PREFIX,
     SUBMIT,
+    URGENT,
     Rights,
     RunToken,
     RunTokenSigner,
@@ -52,12 +55,14 @@ class RunScope:
     token: RunToken
     graph: int
     pools: frozenset[str]  # where tasks that it submits may run
-    submitter: str = ""  # who submitted the task
+    submitter: str = ""  # who submitted the task,
+    user: str = ""  # the user for whom they run
+    priority: int = 0  # of the task
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever sent a request, with their rights."""
+    """The sender of a request, with their rights."""
 
     actor: str  # the name in the audit log
     kind: str
@@ -71,8 +76,20 @@ class Caller:
         """Who counts as the submitter of this caller's tasks; for a running task, the submitter of that task."""
         return self.run.submitter if self.run is not None else self.id or self.actor
 
+    @property
+    def user(self) -> str:
+        """For whom this caller's tasks run unless they say so; for a running task, for whom that task runs."""
+        return self.run.user if self.run is not None else self.actor.removesuffix(f" ({self.id})")
+
+    def missing_for_priorities(self, urgent: Mapping[int, frozenset[str]]) -> list[str]:
+        """Name the scopes that are missing for priorities; a running task may give away its own priority."""
+        if self.run is not None and (self.rights.admin or min(urgent) >= self.run.priority):
+            return []
+        lacks = (self.rights.missing_scopes(priority_right(one), pools) for one, pools in urgent.items())
+        return sorted({scope for scopes in lacks for scope in scopes})
+
     def missing_scope(self, right: str, graph: int, pools: frozenset[str]) -> str | None:
-        """Name the scope that is missing for a right in a graph or task: a right in one of its pools is enough."""
+        """Return the scope that is missing for a right in a graph or task: a right in one of its pools is enough."""
         if self.run is not None:
             mine = graph == self.run.graph and right in RUN_TOKEN_RIGHTS
             return None if mine else f"{right} in this graph: a task's own token is for its own graph"
@@ -80,10 +97,15 @@ class Caller:
         return None if enough else " or ".join(scope(pool, right) for pool in sorted(pools))
 
     def missing_scopes(self, right: str, pools: frozenset[str]) -> list[str]:
-        """Name the scopes that are missing for a right in all of some pools."""
+        """Return the scopes that are missing for a right in all of some pools."""
         if self.run is None:
             return self.rights.missing_scopes(right, pools)
         return [] if right == SUBMIT and pools <= self.run.pools else [scope(pool, right) for pool in sorted(pools)]
+
+
+def priority_right(priority: int) -> str:
+    """Return the right that a priority needs beside `submit`."""
+    return ADMIN if priority < ADMIN_PRIORITIES else URGENT
 
 
 ANONYMOUS: Final = Caller("anyone", "user", ALL_RIGHTS)
@@ -123,6 +145,7 @@ class BotGrant:
 
     pool: str
     actor: str
+    token: str = ""  # the id of its token
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +195,7 @@ class Auth:
             return found
         if found.kind != tokens.BOT or found.pool is None:
             return Denial(403, "forbidden", "this is for bots: it needs the token of a bot", found.actor)
-        return BotGrant(found.pool, found.actor)
+        return BotGrant(found.pool, found.actor, found.id)
 
     def cached(self, text: str) -> Caller | None:
         """Return the caller that a token stands for if the lookup is cached; never reads the database."""
@@ -222,10 +245,10 @@ class Auth:
             if not found or found[0].state not in LEASED:
                 return None
             record = found[0]
-            submitter = repo.tasks.owned_definitions([record.id])[record.id][2]
+            submitter, user = repo.task_list.owners([record.id])[record.id]
             pools = repo.graphs.pools_of([record.graph])[record.graph]
         is_its_own = record.life.attempt == token.attempt and record.fence == token.fence
-        return RunScope(token, record.graph, pools, submitter) if is_its_own else None
+        return RunScope(token, record.graph, pools, submitter, user, record.priority) if is_its_own else None
 
 
 def _key(text: str) -> bytes:
@@ -291,7 +314,7 @@ _ORIGIN_HEADERS: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
 
 
 def cross_site_fault(scope: Scope) -> str | None:
-    """Say why a request may come from a page of another site; None if it does not."""
+    """Return why a request may come from a page of another site; None if it does not."""
     headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _ORIGIN_HEADERS}
     host, origin = headers.get(b"host", ""), headers.get(b"origin")
     # The page's site may use a DNS name that resolves to this machine, so only loopback names and addresses count.

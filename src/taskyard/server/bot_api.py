@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -24,7 +25,6 @@ from taskyard.lifecycle import commands
 from taskyard.lifecycle.bot_sessions import record_error
 from taskyard.lifecycle.commands import Code, Lease, OutputStored, Refusal, Renewed
 from taskyard.lifecycle.poll import PollOutcome
-from taskyard.server import tokens
 from taskyard.server.auth import ANONYMOUS, Denial
 from taskyard.server.context import AppContext, bearer
 from taskyard.server.errors import (
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 BODY_MAX: Final = 8 * 1024 * 1024
 #: How many threads look up tokens of bots; a lookup takes well below a millisecond, and is cached for some seconds.
 THREADS_MAX: Final = 2
+#: How long a poll waits before its connection is watched.
+UNWATCHED_S: Final = 0.02
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -81,6 +83,7 @@ class BotApi:
         self._context = context
         self._engine = context.engine
         self._run_token = context.signer.sign
+        self._version = version("taskyard")
         self._wait_max_ms = min(wire.WAIT_MAX_MS, fleet.wait_max_ms(context.engine.lease_ms))
         self._waiting: dict[Future[Any], str] = {}  # waiting polls, with the id of the token they were sent with
         # Separate threads: those of the user API may all be busy, and bots must not wait for them.
@@ -95,7 +98,7 @@ class BotApi:
         context.auth.on_revoke.append(self._end_polls_of)
 
     def serves(self, path: str) -> bool:
-        """Tell whether a path belongs to the bot API."""
+        """Whether a path belongs to the bot API."""
         return path in self._routes
 
     def close(self) -> None:
@@ -152,8 +155,7 @@ class BotApi:
             grant = auth.bot_grant(known or ANONYMOUS)
         if isinstance(grant, Denial):
             raise self._context.deny(grant, "speak for a bot")
-        parts = tokens.parse(text) if text is not None else None
-        _TOKEN_ID.set("" if parts is None else parts.id)
+        _TOKEN_ID.set(grant.token)
         return grant.pool
 
     async def _hello(self, body: bytes, pool: str, _: Receive) -> Reply:
@@ -167,10 +169,12 @@ class BotApi:
             message.quarantined,
             message.maintenance,
             message.draining,
+            message.version,
             message.begun,
         )
         self._check(await _result_of(self._engine.ask(commands.Hello, hello)), pool)
-        return _json(wire.Welcome(message.bot, pool, self._engine.lease_ms, fleet.GUARD_MS, self._wait_max_ms))
+        spans = (self._engine.lease_ms, fleet.GUARD_MS, self._wait_max_ms)
+        return _json(wire.Welcome(message.bot, pool, *spans, fleet.update_advice(message.version, self._version)))
 
     async def _goodbye(self, body: bytes, pool: str, _: Receive) -> Reply:
         goodbye = struct_replace(_decode(commands.Goodbye, body), pool=pool)
@@ -188,18 +192,14 @@ class BotApi:
 
     async def _wait(self, future: "Future[Any]", message: commands.Poll, receive: Receive) -> Any:
         """Wait for work as long as the poll may wait, its bot is connected and the server runs."""
-        leave = lambda *_: self._engine.leave(future)  # noqa: E731
-        timer = asyncio.get_running_loop().call_later(min(message.wait_ms, self._wait_max_ms) / 1000, leave)
-        disconnected = asyncio.ensure_future(receive())  # after the body, only a disconnect can follow
-        disconnected.add_done_callback(leave)
+        wait_s = min(message.wait_ms, self._wait_max_ms) / 1000
+        watch = _PollWatch(wait_s, receive, lambda *_: self._engine.leave(future))
         self._waiting[future] = _TOKEN_ID.get()
         try:
             return await _result_of(future)
         finally:
             self._waiting.pop(future, None)
-            timer.cancel()
-            disconnected.remove_done_callback(leave)
-            disconnected.cancel()
+            watch.end()
 
     async def _trouble(self, body: bytes, pool: str, _: Receive) -> Reply:
         """Record an error of the bot itself."""
@@ -260,7 +260,35 @@ class BotApi:
             None if definition.deadline_ms is None else max(0, definition.deadline_ms - now),
             "keep" if definition.disconnect == "keep" else "strict",
             definition.submitter,
+            definition.takes,
         )
+
+
+class _PollWatch:
+    """Calls `leave` when a poll has waited for long enough, or its bot has disconnected.
+
+    Most polls are answered at once, and watching a connection takes a tenth of such a poll: it begins a little later.
+    """
+
+    def __init__(self, wait_s: float, receive: Receive, leave: Callable[..., None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._receive = receive
+        self._leave = leave
+        self._disconnected: asyncio.Future[Any] | None = None
+        unwatched_s = min(wait_s, UNWATCHED_S)
+        self._timer = self._loop.call_later(unwatched_s, self._begin, wait_s - unwatched_s)
+
+    def _begin(self, rest_s: float) -> None:
+        self._timer = self._loop.call_later(rest_s, self._leave)
+        self._disconnected = asyncio.ensure_future(self._receive())  # after the body, only a disconnect can follow
+        self._disconnected.add_done_callback(self._leave)
+
+    def end(self) -> None:
+        """Call `leave` no more."""
+        self._timer.cancel()
+        if self._disconnected is not None:
+            self._disconnected.remove_done_callback(self._leave)
+            self._disconnected.cancel()
 
 
 def _decode(kind: Any, body: bytes) -> Any:

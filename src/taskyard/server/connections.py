@@ -67,7 +67,8 @@ class OpenConnections:
 
     def mark_busy(self, one: "ClientConnection") -> None:
         """Record that a request has arrived on a connection."""
-        self.forget(one)
+        self._new.pop(one, None)
+        self._idle.pop(one, None)
         self._busy[one] = None
 
     def mark_idle(self, one: "ClientConnection") -> None:
@@ -236,7 +237,7 @@ class ClientConnection(HttpToolsProtocol):
         self.transport.close()
 
     def _must_wait_its_turn(self) -> bool:
-        """Tell whether earlier requests are still to be answered; drop the one being read if it is queued."""
+        """Whether earlier requests are still to be answered; drop the one being read if it is queued."""
         if not self._has_own_cycle:
             before: Any = self.cycle  # None before the first request
             return before is not None and not before.response_complete
@@ -261,24 +262,34 @@ def _size(url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 def _fault_of(version: str, url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Say what is wrong with a head that a proxy could understand differently than this server."""
-    hosts = [value for name, value in headers if name == b"host"]
-    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    """Return what is wrong with a head that a proxy could understand differently than this server."""
+    hosts: list[bytes] = []
+    codings: list[bytes] = []
+    for name, value in headers:
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"transfer-encoding":
+            codings.append(value.lower())
     if version not in ("1.1", "1.0"):
         return "the supported HTTP versions are 1.0 and 1.1"
     if len(hosts) > 1 or (version == "1.1" and not hosts):
         return f"a request needs one Host header, not {len(hosts)}"
-    if hosts and not _HOST.fullmatch(hosts[0]):
-        return "the Host header is not a valid host"
     if codings and (version == "1.0" or codings != [b"chunked"]):
         return "the only supported Transfer-Encoding is chunked, in HTTP/1.1"
+    return _target_fault(url, hosts)
+
+
+def _target_fault(url: bytes, hosts: Collection[bytes]) -> str:
+    """Return what is wrong with the target and the host of a request."""
+    if any(_HOST.fullmatch(host) is None for host in hosts):
+        return "the Host header is not a valid host"
     if url[:1] != b"/" and not _is_own_address(url, hosts):
         return "the target of a request must be a path, or an address of this server"
     return "the target of a request must not have a fragment" if b"#" in url else ""
 
 
 def _is_own_address(url: bytes, hosts: Collection[bytes]) -> bool:
-    """Tell whether a target is an absolute address with the host of the Host header."""
+    """Whether a target is an absolute address with the host of the Host header."""
     scheme, is_absolute, rest = url.partition(b"://")
     authority, is_path, _ = rest.partition(b"/")
     is_address = is_absolute and is_path and scheme.lower() in (b"http", b"https")

@@ -14,6 +14,7 @@ from taskyard.lifecycle.commands import Refusal
 from taskyard.server import tokens
 from taskyard.server.auth import Auth, Caller, Denial, Denials
 from taskyard.server.errors import RequestRefused, from_refusal, not_found, refused
+from taskyard.server.file_store import ServerFiles
 from taskyard.server.graph_waiters import GraphWaiters
 from taskyard.server.metrics import ServerMetrics
 from taskyard.server.requests import LARGE_DOCUMENTS_MAX, BodyBudget
@@ -30,6 +31,8 @@ ENDED: Final = Denial(401, "bad_token", "this token was revoked or has expired")
 #: How many edges are followed to find the tasks that a cancel concerns, for a caller who may not in all pools of the
 #: graph. Beyond that the right in all pools is needed.
 SUBTREE_EDGES_MAX: Final = 10_000
+#: How many launches that are linked to an update are looked at, to find one that a caller may read.
+LINKED_MAX: Final = 100
 
 
 class AppContext:
@@ -46,7 +49,9 @@ class AppContext:
         self.body_budget = BodyBudget()
         self.large_documents = asyncio.Semaphore(LARGE_DOCUMENTS_MAX)
         self.graph_waiters = GraphWaiters(engine)
-        self.followers: Counter[str] = Counter()  # how many outputs each caller follows
+        self.files = ServerFiles(settings.files, engine.store.url)
+        engine.missing_trees = self.files.missing_trees
+        self.followers: Counter[str] = Counter()  # how many outputs and events each caller follows
         self.closing = asyncio.Event()  # set when the server stops: waiting requests are answered
         self.on_close: list[Callable[[], None]] = [self.graph_waiters.close]
 
@@ -148,7 +153,7 @@ class AppContext:
 
 
 def is_token_valid(repo: Repo, caller: Caller, now: int) -> bool:
-    """Tell whether the caller's token is still valid: it may have been revoked or have expired since."""
+    """Whether the caller's token is still valid: it may have been revoked or have expired since."""
     if caller.run is not None:
         token = caller.run.token
         found = repo.tasks.read([token.task])
@@ -167,13 +172,28 @@ def missing_scope(caller: Caller, scope: str) -> Denial:
 def graph_denial(repo: Repo, caller: Caller, right: str, graph: int) -> Denial | None:
     """Deny a caller who lacks a right in a graph; None if they have it."""
     scope = caller.missing_scope(right, graph, repo.graphs.pools_of([graph])[graph])
-    return None if scope is None else missing_scope(caller, scope)
+    if scope is None or (right == READ and reads_by_link(repo, caller, graph)):
+        return None
+    return missing_scope(caller, scope)
+
+
+def reads_by_link(repo: Repo, caller: Caller, graph: int) -> bool:
+    """Whether a caller may read a graph because of a launch that they may read, and that is linked to an update in it.
+
+    The update may itself have been made for the update of a source.
+    """
+    linked = repo.launches.graphs_linked_to(graph, LINKED_MAX) if caller.run is None else []
+    further = [outer for one in linked for outer in repo.launches.graphs_linked_to(one, LINKED_MAX)]
+    pools = repo.graphs.pools_of({*linked, *further})
+    return any(caller.missing_scope(READ, one, found) is None for one, found in pools.items())
 
 
 def task_denial(repo: Repo, caller: Caller, right: str, record: TaskRecord) -> Denial | None:
     """Deny a caller who lacks a right in a task; None if they have it."""
     scope = caller.missing_scope(right, record.graph, task_views.pools(repo, record))
-    return None if scope is None else missing_scope(caller, scope)
+    if scope is None or (right == READ and reads_by_link(repo, caller, record.graph)):
+        return None
+    return missing_scope(caller, scope)
 
 
 def subtree_denial(repo: Repo, caller: Caller, right: str, graph: int, tasks: Collection[int]) -> Denial | None:
@@ -196,11 +216,11 @@ class Visibility:
         self._pools = caller.rights.pools_with(READ) if caller.run is None else caller.run.pools
 
     def graph(self, graph: int) -> bool:
-        """Tell whether the caller may see a graph."""
+        """Whether the caller may see a graph."""
         return graph_denial(self._repo, self._caller, READ, graph) is None
 
     def bots_of(self, pools: Collection[str]) -> bool:
-        """Tell whether the caller may see the bots of some pools."""
+        """Whether the caller may see the bots of some pools."""
         return self._pools is None or not self._pools.isdisjoint(pools)
 
 

@@ -27,6 +27,9 @@ _STATUS: Final[Mapping[Code, int]] = {
     Code.LEASE_LOST: 409,
     Code.FORBIDDEN: 403,
     Code.SESSION_REPLACED: 409,
+    Code.OUTDATED: 409,
+    Code.NO_SECRET: 409,
+    Code.NO_SECRET_KEY: 409,
 }
 
 

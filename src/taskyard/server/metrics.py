@@ -1,21 +1,28 @@
 """Metrics for Prometheus, in a registry for each app."""
 
 import time
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
+from taskyard.core.fleet import Condition
 from taskyard.core.states import State
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Unavailable, outages
+from taskyard.store.connection import Repo
+from taskyard.views import bots
+from taskyard.views.demand import wanted_by_queue
 
 #: How long a count of all tasks is reused: at least this long, and this many times longer than it took, so that
 #: counting takes at most a twentieth of the database's time.
 COUNTED_S: Final = 5.0
 COUNTED_SHARE: Final = 20
+#: The most sets of dimensions that the demand is exported for: each is a series of its own.
+DEMAND_SERIES: Final = 200
+What = TypeVar("What")
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -33,6 +40,8 @@ class ServerMetrics:
         )
         self._of_bots: dict[tuple[str, int], Counter] = {}
         self._registry.register(_OfEngine(engine))
+        self._demand = CollectorRegistry()
+        self._demand.register(_Demand(engine))
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -46,9 +55,35 @@ class ServerMetrics:
             known = self._of_bots[route, status] = self._requests.labels("POST", route, status)
         known.inc()
 
-    def text(self) -> bytes:
-        """Return all metrics in the text format of Prometheus. It reads the database."""
-        return generate_latest(self._registry)
+    def text(self, with_demand: bool = False) -> bytes:
+        """Return all metrics in the text format of Prometheus; the demand names pools. It reads the database."""
+        return generate_latest(self._registry) + (generate_latest(self._demand) if with_demand else b"")
+
+
+T = TypeVar("T")
+
+
+class _Counted(Generic[T]):
+    """A count of the whole database, which is reused for a while; while there is no database, the last one."""
+
+    def __init__(self, engine: Engine, count: Callable[[Repo], T], first: T) -> None:
+        self._engine = engine
+        self._count = count
+        self._last = first
+        self._until = 0.0
+
+    def get(self) -> T:
+        """Return the count, which may be a few seconds old."""
+        now = time.monotonic()
+        if now >= self._until:
+            try:
+                with outages(), self._engine.store.read() as repo:
+                    self._last = self._count(repo)
+            except Unavailable:
+                return self._last
+            took = time.monotonic() - now
+            self._until = now + max(COUNTED_S, took * COUNTED_SHARE)
+        return self._last
 
 
 class _OfEngine:
@@ -56,15 +91,19 @@ class _OfEngine:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._counts: dict[str, int] = {}
-        self._until = 0.0
+        self._tasks = _Counted[dict[str, int]](engine, _tasks_by_state, {})
+        self._bots = _Counted[dict[Condition, int]](engine, bots.states, {})
 
     def collect(self) -> Iterator[Metric]:
         engine = self._engine
         tasks = GaugeMetricFamily("taskyard_tasks", "Tasks in each state, counted every few seconds.", labels=["state"])
-        for state, count in self._tasks().items():
+        for state, count in self._tasks.get().items():
             tasks.add_metric([state], count)
         yield tasks
+        fleet = GaugeMetricFamily("taskyard_bots", "Bots in each state, counted every few seconds.", labels=["state"])
+        for word, count in self._bots.get().items():
+            fleet.add_metric([word], count)
+        yield fleet
         yield CounterMetricFamily("taskyard_commits", "Transactions that this server has committed.", engine.commits)
         yield GaugeMetricFamily(
             "taskyard_queue_length", "Commands that wait to be carried out.", engine.writer_thread.waiting
@@ -79,15 +118,30 @@ class _OfEngine:
         """Describe nothing in advance: else the registry would read the database at once."""
         return []
 
-    def _tasks(self) -> dict[str, int]:
-        now = time.monotonic()
-        if now >= self._until:
-            try:
-                with outages(), self._engine.store.read() as repo:
-                    found = repo.read.totals()
-            except Unavailable:
-                return self._counts
-            self._counts = {state.text: found.get(state.text, 0) for state in State}
-            took = time.monotonic() - now
-            self._until = now + max(COUNTED_S, took * COUNTED_SHARE)
-        return self._counts
+
+class _Demand:
+    """The demand of all pools."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._counted: _Counted[list[tuple[str, str, int]]] = _Counted(
+            engine, lambda repo: wanted_by_queue(repo, DEMAND_SERIES), []
+        )
+
+    def collect(self) -> Iterator[Metric]:
+        demand = GaugeMetricFamily(
+            "taskyard_demand",
+            f"Tasks that want a bot, by what it must have, every few seconds; the {DEMAND_SERIES} largest numbers.",
+            labels=["pool", "dimensions"],
+        )
+        for pool, dimensions, count in self._counted.get():
+            demand.add_metric([pool, dimensions], count)
+        yield demand
+
+    def describe(self) -> list[Metric]:
+        """Describe nothing in advance, as above."""
+        return []
+
+
+def _tasks_by_state(repo: Repo) -> dict[str, int]:
+    found = repo.read.totals()
+    return {state.text: found.get(state.text, 0) for state in State}

@@ -36,6 +36,7 @@ _API: Final = {
 }
 _WITH_ID: Final = {"404": "It does not exist."}
 _BOT_UNKNOWN: Final = {"404": "There is no such bot: it must send hello first."}
+_TEMPLATE_UNKNOWN: Final = {"404": "There is nothing of this name to launch."}
 _WITH_BODY: Final = {
     "408": "The body arrived too slowly.",
     "413": "The body is too large.",
@@ -120,6 +121,7 @@ def _add_problems_and_bounds(path: str, method: str, operation: dict[str, Any]) 
         _EVERYWHERE,
         _API if is_api else {},
         _WITH_ID if "{" in path else {},
+        _TEMPLATE_UNKNOWN if path.endswith("/launches") and method == "post" else {},
         _BOT_UNKNOWN if path.startswith("/api/v1/bot/") and not path.endswith("/hello") else {},
         _WITH_BODY if "requestBody" in operation else {},
         _CHANGES if method != "get" else {},

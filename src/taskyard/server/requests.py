@@ -21,6 +21,7 @@ from taskyard.core.graph.matrix import EXCLUDE
 from taskyard.core.graph.model import DESCRIPTION_MAX, NAME_MAX
 from taskyard.core.graph.payload import payloads
 from taskyard.core.graph.scalars import name_fault
+from taskyard.lifecycle.gc_pause import gc_paused
 from taskyard.server.errors import RETRY_OVERLOADED_S, RequestRefused, invalid, invalid_field, refused
 from taskyard.wire import api
 from taskyard.wire.api import Fault
@@ -142,7 +143,13 @@ async def _read(request: Request, body: bytes, find_faults: FindFaults | None) -
     name = "body.yaml" if _is_yaml(request) else "body.json"
     if len(body) <= INLINE_PARSE_BYTES_MAX:
         return parse(body, name, find_faults)
-    return await asyncio.to_thread(parse, body, name, find_faults)
+    return await asyncio.to_thread(_parse_on_thread, body, name, find_faults)
+
+
+def _parse_on_thread(body: bytes, name: str, find_faults: FindFaults | None) -> object:
+    # All objects of a document stay, so collections meanwhile are in vain (`benchmarks.submit`).
+    with gc_paused() if len(body) > LARGE_DOCUMENT_BYTES else nullcontext():
+        return parse(body, name, find_faults)
 
 
 def parse(body: bytes, name: str, find_faults: FindFaults | None = None) -> object:
@@ -201,11 +208,11 @@ class Fields:
         self._faults = Faults()
 
     def has(self, name: str) -> bool:
-        """Tell whether a field is present."""
+        """Whether a field is present."""
         return name in self._values
 
     def is_given(self, name: str) -> bool:
-        """Tell whether a field is present and not null; a null field is dropped."""
+        """Whether a field is present and not null; a null field is dropped."""
         if self._values.get(name, _MISSING) is None:
             del self._values[name]
         self._known.append(name)
@@ -220,10 +227,18 @@ class Fields:
         takes = f"null or an integer from {least} to {most}"
         return self._read(name, default, takes, lambda value: value is None or _is_within(value, least, most))
 
+    def fraction(self, name: str, default: float) -> float:
+        """Read a number from 0 to 1."""
+        return float(self._read(name, default, "a number from 0 to 1", _is_fraction))
+
     def text(self, name: str, default: str | None, most: int = DESCRIPTION_MAX) -> str | None:
         """Read a text or null."""
         takes = f"null or a string of 1 to {most} characters"
         return self._read(name, default, takes, lambda value: value is None or _is_text(value, most))
+
+    def object(self, name: str, default: dict[str, Any]) -> dict[str, Any]:
+        """Read an object."""
+        return self._read(name, default, "an object", lambda value: isinstance(value, dict))
 
     def name(self, name: str, default: str, most: int = NAME_MAX) -> str:
         """Read a name; it is required if the default is empty."""
@@ -271,6 +286,10 @@ class Fields:
         return found
 
 
+def _is_fraction(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
 def _is_within(value: object, least: int, most: int) -> bool:
     return type(value) is int and least <= value <= most
 
@@ -290,6 +309,7 @@ def _are_texts(value: object, most: int) -> bool:
 CURSOR_MAX: Final = 1_024
 _KEY: Final = msgspec.json.Decoder(tuple[int])
 _NAME: Final = msgspec.json.Decoder(tuple[str])
+_PAIR: Final = msgspec.json.Decoder(tuple[str, str])
 _MOMENT: Final = msgspec.json.Decoder(tuple[int, str])
 
 
@@ -308,6 +328,14 @@ def cursor_key(text: str | None, first: int) -> int:
 def cursor_name(text: str | None, first: str) -> str:
     """Read a cursor that holds a name."""
     return first if text is None else _clean(_read_cursor(_NAME, text)[0])
+
+
+def cursor_pair(text: str | None, first: tuple[str, str]) -> tuple[str, str]:
+    """Read a cursor that holds two names."""
+    if text is None:
+        return first
+    one, other = _read_cursor(_PAIR, text)
+    return _clean(one), _clean(other)
 
 
 def cursor_moment(text: str | None, first: tuple[int, str]) -> tuple[int, str]:

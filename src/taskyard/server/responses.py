@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import Depends, Header, Query
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Message, Send
 
 from taskyard.core.graph.model import NAME_MAX
 from taskyard.core.graph.scalars import name_fault
@@ -52,6 +53,22 @@ IdempotencyKey = Annotated[
 def reply(value: object, status: int = 200) -> Response:
     """Answer with a value as JSON."""
     return Response(msgspec.json.encode(value), status, media_type=JSON)
+
+
+class Download(StreamingResponse):
+    """A body of known size. If its pieces end before, the connection is closed without the rest."""
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the pieces; do not end a body that is incomplete: the server closes the connection then."""
+        left = int(self.headers["Content-Length"])
+
+        async def send_complete(message: Message) -> None:
+            nonlocal left
+            left -= len(message.get("body", b""))
+            if message["type"] == "http.response.start" or left == 0 or message["more_body"]:
+                await send(message)
+
+        await super().stream_response(send_complete)
 
 
 def caller_key(caller: Caller, key: str) -> str:

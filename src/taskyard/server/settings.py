@@ -14,6 +14,7 @@ from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import tokens
 from taskyard.server.tokens import ADMIN, KEY_BYTES, RunTokenSigner
+from taskyard.store.repo.admission import PoolRow
 from taskyard.store.repo.tokens import END
 
 #: How many requests of the user API may be in progress at once; more are refused with 429.
@@ -49,6 +50,7 @@ class Settings:
     tasks_max: int = REQUEST_TASKS_MAX  # how many tasks one request may have, up to a million
     tls_cert: str = ""  # a PEM file with the certificate for https; empty: plain HTTP
     tls_key: str = ""  # a PEM file with its key; empty: the key is in the same file
+    files: str = ""  # where files are kept: a folder or s3://BUCKET/PREFIX; empty: beside the database file
     lazy_user_api: bool = False  # load the user API at the first request for it
 
 
@@ -91,7 +93,7 @@ def check_certificate(settings: Settings) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address can be reached from this machine only."""
+    """Whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -119,7 +121,7 @@ def make_seal_and_pool(engine: Engine) -> None:
     def act(transaction: Transaction) -> None:
         transaction.repo.tokens.add_signing_key(key)
         if DEFAULT_POOL not in {pool.name for pool in transaction.repo.admission.pools()}:
-            set_pool(transaction, DEFAULT_POOL, None, False, ACTOR)
+            set_pool(transaction, PoolRow(DEFAULT_POOL, None, from_bots=False), ACTOR)
 
     engine.transact(act)
 

@@ -22,12 +22,20 @@ from taskyard.server.routes import (
     access,
     approvals,
     audit,
+    catalogue,
+    events,
+    files,
     fleet,
     graphs,
     health,
+    launches,
     limits,
     output,
     requests,
+    retention,
+    schedules,
+    secrets,
+    task_list,
     tasks,
     why,
 )
@@ -35,7 +43,28 @@ from taskyard.wire import api
 
 _LOG = log("taskyard.server")
 #: The modules with routes.
-ROUTERS: Final = (graphs, requests, tasks, why, approvals, output, fleet, limits, access, audit, about, health)
+ROUTERS: Final = (
+    files,
+    graphs,
+    events,
+    requests,
+    task_list,
+    tasks,
+    why,
+    approvals,
+    output,
+    fleet,
+    launches,
+    limits,
+    retention,
+    schedules,
+    secrets,
+    catalogue,
+    access,
+    audit,
+    about,
+    health,
+)
 #: The paths that have no parameters.
 _WITHOUT_IDS: Final = frozenset(
     route.path for part in ROUTERS for route in part.routes.routes if isinstance(route, Route) and "{" not in route.path

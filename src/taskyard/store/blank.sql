@@ -17,6 +17,19 @@ CREATE TABLE alembic_version (
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 INSERT INTO "alembic_version" VALUES('0001');
+CREATE TABLE artifact (
+	task_id INTEGER NOT NULL,
+	attempt INTEGER NOT NULL,
+	name TEXT NOT NULL,
+	pool TEXT NOT NULL,
+	tree TEXT NOT NULL,
+	path TEXT NOT NULL,
+	size INTEGER DEFAULT 0 NOT NULL,
+	content_type TEXT NOT NULL,
+	CONSTRAINT artifact_pk PRIMARY KEY (task_id, attempt, name)
+)
+ WITHOUT ROWID
+;
 CREATE TABLE attempt (
 	task_id INTEGER NOT NULL,
 	number INTEGER NOT NULL,
@@ -26,6 +39,7 @@ CREATE TABLE attempt (
 	fence INTEGER DEFAULT 0 NOT NULL,
 	round INTEGER DEFAULT 0 NOT NULL,
 	slice_index INTEGER DEFAULT 0 NOT NULL,
+	snapshot_id INTEGER,
 	claimed_ms INTEGER NOT NULL,
 	ended_ms INTEGER,
 	signal TEXT,
@@ -35,12 +49,26 @@ CREATE TABLE attempt (
 )
  WITHOUT ROWID
 ;
+CREATE TABLE attempt_files (
+	task_id INTEGER NOT NULL,
+	attempt INTEGER NOT NULL,
+	pool TEXT NOT NULL,
+	tree TEXT NOT NULL,
+	files INTEGER DEFAULT 0 NOT NULL,
+	bytes INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT attempt_files_pk PRIMARY KEY (task_id, attempt)
+)
+ WITHOUT ROWID
+;
 CREATE TABLE attempt_stats (
 	task_id INTEGER NOT NULL,
 	attempt INTEGER NOT NULL,
 	prepared_ms INTEGER,
+	cached_ms INTEGER,
+	downloaded_ms INTEGER,
 	ran_ms INTEGER,
 	uploaded_ms INTEGER,
+	cleaned_ms INTEGER,
 	cpu_s FLOAT,
 	memory_bytes INTEGER,
 	read_bytes INTEGER,
@@ -74,13 +102,19 @@ CREATE TABLE bot (
 	draining INTEGER DEFAULT 0 NOT NULL,
 	terminated INTEGER DEFAULT 0 NOT NULL,
 	missing INTEGER DEFAULT 0 NOT NULL,
-	version INTEGER DEFAULT 0 NOT NULL,
+	version TEXT,
+	snapshot_id INTEGER,
+	failures INTEGER DEFAULT 0 NOT NULL,
+	failed_ms INTEGER,
+	changes INTEGER DEFAULT 0 NOT NULL,
 	events INTEGER DEFAULT 0 NOT NULL,
+	reserved_task_id INTEGER,
 	CONSTRAINT bot_pk PRIMARY KEY (id)
 );
 CREATE TABLE bot_dimensions (
 	bot_id TEXT NOT NULL,
 	dimensions TEXT NOT NULL,
+	caches TEXT DEFAULT '' NOT NULL,
 	CONSTRAINT bot_dimensions_pk PRIMARY KEY (bot_id),
 	CONSTRAINT bot_dimensions_bot_id_fk FOREIGN KEY(bot_id) REFERENCES bot (id)
 );
@@ -114,6 +148,48 @@ CREATE TABLE bot_settings (
 	terminated INTEGER DEFAULT 0 NOT NULL,
 	CONSTRAINT bot_settings_pk PRIMARY KEY (bot_id),
 	CONSTRAINT bot_settings_bot_id_fk FOREIGN KEY(bot_id) REFERENCES bot (id)
+);
+CREATE TABLE bot_snapshot (
+	id INTEGER NOT NULL,
+	dimensions TEXT NOT NULL,
+	version TEXT NOT NULL,
+	used_ms INTEGER NOT NULL,
+	CONSTRAINT bot_snapshot_pk PRIMARY KEY (id)
+);
+CREATE TABLE catalogue (
+	kind TEXT NOT NULL,
+	name TEXT NOT NULL,
+	pool TEXT NOT NULL,
+	version INTEGER DEFAULT 1 NOT NULL,
+	body TEXT NOT NULL,
+	changed_ms INTEGER NOT NULL,
+	changed_by TEXT NOT NULL,
+	CONSTRAINT catalogue_pk PRIMARY KEY (kind, name)
+);
+CREATE TABLE catalogue_lock (
+	id INTEGER NOT NULL,
+	changes INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT catalogue_lock_pk PRIMARY KEY (id)
+);
+INSERT INTO "catalogue_lock" VALUES(1,0);
+CREATE TABLE catalogue_reference (
+	kind TEXT NOT NULL,
+	name TEXT NOT NULL,
+	to_kind TEXT NOT NULL,
+	to_name TEXT NOT NULL,
+	CONSTRAINT catalogue_reference_pk PRIMARY KEY (kind, name, to_kind, to_name)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE catalogue_version (
+	kind TEXT NOT NULL,
+	name TEXT NOT NULL,
+	version INTEGER NOT NULL,
+	pool TEXT NOT NULL,
+	body TEXT,
+	changed_ms INTEGER NOT NULL,
+	changed_by TEXT NOT NULL,
+	CONSTRAINT catalogue_version_pk PRIMARY KEY (kind, name, version)
 );
 CREATE TABLE continuation (
 	id INTEGER NOT NULL,
@@ -154,6 +230,22 @@ CREATE TABLE event (
 )
  WITHOUT ROWID
 ;
+CREATE TABLE event_stream (
+	id INTEGER NOT NULL,
+	last INTEGER DEFAULT 0 NOT NULL,
+	gone INTEGER DEFAULT 0 NOT NULL,
+	wanted_until_ms INTEGER DEFAULT 0 NOT NULL,
+	since_ms INTEGER DEFAULT 0 NOT NULL,
+	skipped INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT event_stream_pk PRIMARY KEY (id)
+);
+INSERT INTO "event_stream" VALUES(1,0,0,0,0,0);
+CREATE TABLE forgotten_bot (
+	id TEXT NOT NULL,
+	pool TEXT NOT NULL,
+	forgotten_ms INTEGER NOT NULL,
+	CONSTRAINT forgotten_bot_pk PRIMARY KEY (id)
+);
 CREATE TABLE graph (
 	id INTEGER NOT NULL,
 	state TEXT NOT NULL,
@@ -203,6 +295,12 @@ CREATE TABLE graph_rerun (
 	CONSTRAINT graph_rerun_pk PRIMARY KEY (graph_id),
 	CONSTRAINT graph_rerun_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
 );
+CREATE TABLE hash_key (
+	id INTEGER NOT NULL,
+	key_id TEXT NOT NULL,
+	wrapped_key BLOB NOT NULL,
+	CONSTRAINT hash_key_pk PRIMARY KEY (id)
+);
 CREATE TABLE hold (
 	task_id INTEGER NOT NULL,
 	reason TEXT NOT NULL,
@@ -218,7 +316,32 @@ CREATE TABLE idempotency_key (
 	digest TEXT NOT NULL,
 	response TEXT NOT NULL,
 	at_ms INTEGER,
+	graph_id INTEGER,
 	CONSTRAINT idempotency_key_pk PRIMARY KEY ("key")
+);
+CREATE TABLE launch (
+	graph_id INTEGER NOT NULL,
+	kind TEXT NOT NULL,
+	name TEXT NOT NULL,
+	version INTEGER DEFAULT 0 NOT NULL,
+	launch_type TEXT NOT NULL,
+	variables TEXT NOT NULL,
+	options TEXT NOT NULL,
+	actor TEXT NOT NULL,
+	schedule TEXT,
+	due_ms INTEGER,
+	relaunch_of INTEGER,
+	CONSTRAINT launch_pk PRIMARY KEY (graph_id),
+	CONSTRAINT launch_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
+);
+CREATE TABLE link (
+	task_id INTEGER NOT NULL,
+	resource TEXT NOT NULL,
+	update_task_id INTEGER NOT NULL,
+	update_graph_id INTEGER NOT NULL,
+	freshness TEXT NOT NULL,
+	CONSTRAINT link_pk PRIMARY KEY (task_id),
+	CONSTRAINT link_task_id_fk FOREIGN KEY(task_id) REFERENCES task (id)
 );
 CREATE TABLE mutex_policy (
 	"key" TEXT NOT NULL,
@@ -243,6 +366,8 @@ CREATE TABLE pool (
 	name TEXT NOT NULL,
 	capacity INTEGER,
 	from_bots INTEGER DEFAULT 0 NOT NULL,
+	unit TEXT DEFAULT 'slots' NOT NULL,
+	adjustment FLOAT DEFAULT 1 NOT NULL,
 	CONSTRAINT pool_pk PRIMARY KEY (name)
 );
 CREATE TABLE progress (
@@ -255,6 +380,13 @@ CREATE TABLE progress (
 )
  WITHOUT ROWID
 ;
+CREATE TABLE purged_graph (
+	graph_id INTEGER NOT NULL,
+	settled_ms INTEGER NOT NULL,
+	parts INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT purged_graph_pk PRIMARY KEY (graph_id),
+	CONSTRAINT purged_graph_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
+);
 CREATE TABLE queue (
 	id INTEGER NOT NULL,
 	number INTEGER NOT NULL,
@@ -262,19 +394,96 @@ CREATE TABLE queue (
 	root TEXT NOT NULL,
 	pool TEXT NOT NULL,
 	dimensions TEXT NOT NULL,
+	used_ms INTEGER NOT NULL,
 	CONSTRAINT queue_pk PRIMARY KEY (id),
 	CONSTRAINT queue_number_key UNIQUE (number),
 	CONSTRAINT queue_dimensions_key UNIQUE (dimensions)
 );
-INSERT INTO "queue" VALUES(0,0,0,'server','','');
+INSERT INTO "queue" VALUES(0,0,0,'server','','',0);
+CREATE TABLE resource_update (
+	resource TEXT NOT NULL,
+	digest TEXT NOT NULL,
+	task_id INTEGER NOT NULL,
+	graph_id INTEGER NOT NULL,
+	CONSTRAINT resource_update_pk PRIMARY KEY (resource, digest, task_id),
+	CONSTRAINT resource_update_task_id_fk FOREIGN KEY(task_id) REFERENCES task (id)
+)
+ WITHOUT ROWID
+;
 CREATE TABLE result (
 	task_id INTEGER NOT NULL,
 	attempt INTEGER NOT NULL,
 	body TEXT NOT NULL,
+	digest TEXT,
 	CONSTRAINT result_pk PRIMARY KEY (task_id, attempt)
 )
  WITHOUT ROWID
 ;
+CREATE TABLE retention (
+	pool TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	keep_ms INTEGER,
+	CONSTRAINT retention_pk PRIMARY KEY (pool, kind)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE reuse_follower (
+	task_id INTEGER NOT NULL,
+	"key" TEXT NOT NULL,
+	priority INTEGER DEFAULT 0 NOT NULL,
+	created_ms INTEGER NOT NULL,
+	CONSTRAINT reuse_follower_pk PRIMARY KEY (task_id),
+	CONSTRAINT reuse_follower_task_id_fk FOREIGN KEY(task_id) REFERENCES task (id)
+);
+CREATE TABLE reuse_key (
+	"key" TEXT NOT NULL,
+	leader_id INTEGER,
+	source_id INTEGER,
+	source_graph_id INTEGER,
+	attempt INTEGER,
+	size INTEGER,
+	finished_ms INTEGER,
+	CONSTRAINT reuse_key_pk PRIMARY KEY ("key")
+)
+ WITHOUT ROWID
+;
+CREATE TABLE reuse_policy (
+	pool TEXT NOT NULL,
+	window_ms INTEGER,
+	shared INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT reuse_policy_pk PRIMARY KEY (pool)
+);
+CREATE TABLE schedule_plan (
+	name TEXT NOT NULL,
+	version INTEGER DEFAULT 0 NOT NULL,
+	next_ms INTEGER,
+	last_ms INTEGER,
+	note TEXT,
+	CONSTRAINT schedule_plan_pk PRIMARY KEY (name)
+);
+CREATE TABLE secret (
+	pool TEXT NOT NULL,
+	name TEXT NOT NULL,
+	version INTEGER DEFAULT 1 NOT NULL,
+	digest TEXT NOT NULL,
+	key_id TEXT NOT NULL,
+	wrapped_key BLOB NOT NULL,
+	body BLOB NOT NULL,
+	created_ms INTEGER NOT NULL,
+	changed_ms INTEGER NOT NULL,
+	changed_by TEXT NOT NULL,
+	CONSTRAINT secret_pk PRIMARY KEY (pool, name)
+);
+CREATE TABLE secret_bytes (
+	task_id INTEGER NOT NULL,
+	first_id INTEGER NOT NULL,
+	digest TEXT NOT NULL,
+	key_id TEXT NOT NULL,
+	wrapped_key BLOB NOT NULL,
+	body BLOB NOT NULL,
+	CONSTRAINT secret_bytes_pk PRIMARY KEY (task_id),
+	CONSTRAINT secret_bytes_task_id_fk FOREIGN KEY(task_id) REFERENCES task (id)
+);
 CREATE TABLE server (
 	name TEXT NOT NULL,
 	since_ms INTEGER NOT NULL,
@@ -292,6 +501,14 @@ CREATE TABLE signing_key (
 	body BLOB NOT NULL,
 	CONSTRAINT signing_key_pk PRIMARY KEY (id)
 );
+CREATE TABLE streamed_event (
+	number INTEGER NOT NULL,
+	graph_id INTEGER NOT NULL,
+	event_number INTEGER NOT NULL,
+	CONSTRAINT streamed_event_pk PRIMARY KEY (number)
+)
+ WITHOUT ROWID
+;
 CREATE TABLE task (
 	id INTEGER NOT NULL,
 	graph_id INTEGER NOT NULL,
@@ -332,6 +549,8 @@ CREATE TABLE task (
 	fence INTEGER DEFAULT 0 NOT NULL,
 	lease_until_ms INTEGER,
 	due_ms INTEGER,
+	caches TEXT,
+	gone_wrong TEXT,
 	CONSTRAINT task_pk PRIMARY KEY (id),
 	CONSTRAINT task_moves_along_an_arrow CHECK (previous_state IS NULL AND state = 'unscheduled' OR previous_state IS NOT NULL AND CASE state WHEN 'waiting' THEN previous_state = 'pending' WHEN 'running' THEN previous_state = 'waiting' WHEN 'successful' THEN previous_state = 'unscheduled' OR previous_state = 'pending' OR previous_state = 'running' WHEN 'pending' THEN previous_state = 'unscheduled' OR previous_state = 'pending' OR previous_state = 'waiting' OR previous_state = 'running' WHEN 'unscheduled' THEN previous_state = 'blocked' OR previous_state = 'failed' OR previous_state = 'error' OR previous_state = 'canceled' OR previous_state = 'skipped' WHEN 'blocked' THEN previous_state = 'unscheduled' WHEN 'stopping' THEN previous_state = 'running' WHEN 'failed' THEN previous_state = 'unscheduled' OR previous_state = 'running' WHEN 'error' THEN previous_state = 'unscheduled' OR previous_state = 'blocked' OR previous_state = 'pending' OR previous_state = 'waiting' OR previous_state = 'running' WHEN 'canceled' THEN previous_state = 'unscheduled' OR previous_state = 'blocked' OR previous_state = 'pending' OR previous_state = 'waiting' OR previous_state = 'stopping' WHEN 'skipped' THEN previous_state = 'unscheduled' OR previous_state = 'blocked' ELSE FALSE END),
 	CONSTRAINT task_a_bot_has_what_is_leased CHECK ((bot_id IS NOT NULL) = (state IN ('running', 'stopping'))),
@@ -342,9 +561,18 @@ CREATE TABLE task (
 	CONSTRAINT task_handlers_ran_is_not_negative CHECK (handlers_ran >= 0),
 	CONSTRAINT task_handlers_open_is_not_negative CHECK (handlers_open >= 0),
 	CONSTRAINT task_open_continuations_is_not_negative CHECK (open_continuations >= 0),
-	CONSTRAINT task_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id),
-	CONSTRAINT task_queue_id_fk FOREIGN KEY(queue_id) REFERENCES queue (id)
+	CONSTRAINT task_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
 );
+CREATE TABLE task_child (
+	graph_id INTEGER NOT NULL,
+	parent_id INTEGER NOT NULL,
+	parent_attempt INTEGER NOT NULL,
+	watched INTEGER DEFAULT 1 NOT NULL,
+	CONSTRAINT task_child_pk PRIMARY KEY (graph_id),
+	CONSTRAINT task_child_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
+)
+ WITHOUT ROWID
+;
 CREATE TABLE task_definition (
 	id INTEGER NOT NULL,
 	graph_id INTEGER NOT NULL,
@@ -352,9 +580,17 @@ CREATE TABLE task_definition (
 	definition TEXT NOT NULL,
 	digest TEXT,
 	submitter TEXT NOT NULL,
+	user_name TEXT NOT NULL,
 	CONSTRAINT task_definition_pk PRIMARY KEY (id),
 	CONSTRAINT task_definition_id_fk FOREIGN KEY(id) REFERENCES task (id)
 );
+CREATE TABLE task_input_tree (
+	task_id INTEGER NOT NULL,
+	tree TEXT NOT NULL,
+	CONSTRAINT task_input_tree_pk PRIMARY KEY (task_id, tree)
+)
+ WITHOUT ROWID
+;
 CREATE TABLE task_limit (
 	task_id INTEGER NOT NULL,
 	name TEXT NOT NULL,
@@ -381,6 +617,26 @@ CREATE TABLE task_reuse (
 	CONSTRAINT task_reuse_pk PRIMARY KEY (task_id),
 	CONSTRAINT task_reuse_task_id_fk FOREIGN KEY(task_id) REFERENCES task (id)
 );
+CREATE TABLE task_secret (
+	task_id INTEGER NOT NULL,
+	slice_index INTEGER NOT NULL,
+	variable TEXT NOT NULL,
+	pool TEXT NOT NULL,
+	name TEXT NOT NULL,
+	is_file INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT task_secret_pk PRIMARY KEY (task_id, slice_index, variable),
+	CONSTRAINT task_secret_task_id_fk FOREIGN KEY(task_id) REFERENCES task (id)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE task_tag (
+	tag TEXT NOT NULL,
+	last_id INTEGER NOT NULL,
+	first_id INTEGER NOT NULL,
+	CONSTRAINT task_tag_pk PRIMARY KEY (tag, last_id)
+)
+ WITHOUT ROWID
+;
 CREATE TABLE token (
 	id TEXT NOT NULL,
 	kind TEXT NOT NULL,
@@ -394,21 +650,46 @@ CREATE TABLE token (
 	CONSTRAINT token_pk PRIMARY KEY (id),
 	CONSTRAINT token_kind_is_known CHECK (kind IN ('bot', 'enrolment', 'user'))
 );
+CREATE INDEX bot_reserved ON bot (reserved_task_id) WHERE reserved_task_id IS NOT NULL;
 CREATE INDEX queue_of_root ON queue (root, hash);
+CREATE INDEX bot_snapshot_used ON bot_snapshot (used_ms);
 CREATE INDEX bot_queue_queue ON bot_queue (queue_id);
+CREATE INDEX attempt_of_bot ON attempt (bot_id, task_id);
 CREATE INDEX graph_loading ON graph (id) WHERE loader IS NOT NULL;
 CREATE UNIQUE INDEX graph_of_attempt ON graph (parent_id, parent_attempt) WHERE parent_id IS NOT NULL;
+CREATE INDEX graph_settled ON graph (moved_ms, id) WHERE active = 0 AND loader IS NULL;
 CREATE INDEX graph_unpublished ON graph (id) WHERE events > events_published;
 CREATE INDEX graph_name ON graph_definition (name, id) WHERE name <> '';
+CREATE INDEX task_gone_wrong ON task (gone_wrong, id) WHERE gone_wrong IS NOT NULL;
 CREATE INDEX task_in_admission ON task (state, id) WHERE needs_admission = 1;
 CREATE INDEX task_due ON task (due_ms) WHERE due_ms IS NOT NULL;
 CREATE INDEX task_in_queue ON task (queue_id, priority, created_ms, id) WHERE state = 'waiting';
 CREATE INDEX task_of_bot ON task (bot_id) WHERE bot_id IS NOT NULL;
+CREATE INDEX task_with_caches ON task (queue_id, priority, created_ms, id) WHERE state = 'waiting' AND caches IS NOT NULL;
 CREATE INDEX task_of_graph ON task (graph_id, id);
 CREATE INDEX edge_of_dependent ON edge (dependent_id, prerequisite_id);
 CREATE UNIQUE INDEX task_label ON task_definition (graph_id, label);
 CREATE INDEX task_mutex_key ON task_mutex ("key");
+CREATE INDEX task_tag_last ON task_tag (last_id);
+CREATE INDEX task_child_parent ON task_child (parent_id);
+CREATE INDEX task_child_watched ON task_child (graph_id) WHERE watched = 1;
+CREATE INDEX task_input_tree_tree ON task_input_tree (tree);
+CREATE INDEX attempt_files_tree ON attempt_files (tree);
+CREATE INDEX artifact_tree ON artifact (tree);
+CREATE INDEX secret_of_key ON secret (key_id);
+CREATE INDEX secret_bytes_of_key ON secret_bytes (key_id);
+CREATE INDEX task_secret_of_name ON task_secret (pool, name);
+CREATE INDEX reuse_key_leader ON reuse_key (leader_id, source_id) WHERE leader_id IS NOT NULL;
+CREATE INDEX reuse_key_source ON reuse_key (source_id) WHERE source_id IS NOT NULL;
+CREATE INDEX reuse_follower_order ON reuse_follower ("key", priority, created_ms, task_id);
+CREATE INDEX catalogue_reference_to ON catalogue_reference (to_kind, to_name);
+CREATE INDEX launch_of_template ON launch (kind, name, graph_id);
+CREATE UNIQUE INDEX launch_of_schedule ON launch (schedule, due_ms) WHERE schedule IS NOT NULL;
+CREATE INDEX schedule_plan_next ON schedule_plan (next_ms) WHERE next_ms IS NOT NULL;
+CREATE INDEX resource_update_task ON resource_update (task_id);
+CREATE INDEX link_update ON link (update_task_id);
 CREATE INDEX idempotency_key_at ON idempotency_key (at_ms);
+CREATE INDEX idempotency_key_graph ON idempotency_key (graph_id) WHERE graph_id IS NOT NULL;
 CREATE INDEX audit_of_subject ON audit (subject_id);
 CREATE INDEX event_of_subject ON event (subject_id, number);
 CREATE INDEX continuation_of_graph ON continuation (graph_id);

@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING, Protocol
 from taskyard.store.queries import Session
 from taskyard.store.repo.admission import AdmissionRepo
 from taskyard.store.repo.bots import BotRepo, QueueRepo
+from taskyard.store.repo.catalogue import CatalogueRepo
 from taskyard.store.repo.doctor import DoctorRepo
-from taskyard.store.repo.events import ContinuationRepo, EventRepo, ServerRepo
+from taskyard.store.repo.events import ContinuationRepo, EventRepo, ServerRepo, StreamRepo
+from taskyard.store.repo.files import FilesRepo
+from taskyard.store.repo.launches import LaunchRepo
 from taskyard.store.repo.output import OutputRepo
 from taskyard.store.repo.read import ReadRepo
+from taskyard.store.repo.retention import RetentionRepo
+from taskyard.store.repo.schedules import ScheduleRepo
+from taskyard.store.repo.secrets import SecretRepo
+from taskyard.store.repo.task_list import TaskListRepo
 from taskyard.store.repo.tasks import AttemptRepo, EdgeRepo, GraphRepo, ReuseRepo, TaskRepo
 from taskyard.store.repo.tokens import TokenRepo
 from taskyard.store.row_cache import RowCache
@@ -40,7 +47,7 @@ class ServerLock(Protocol):
         """Take the lock, if it is not held already; return its name."""
 
     def is_dead(self, name: str) -> bool:
-        """Tell whether no process holds the lock of this name, so that its server has died."""
+        """Whether no process holds the lock of this name, so that its server has died."""
 
     def close(self) -> None:
         """Release the lock."""
@@ -73,8 +80,9 @@ class Repo:
     """The repositories of one open transaction. Their methods take and return sets of rows."""
 
     __slots__ = (
-        "admission", "attempts", "bots", "cache", "continuations", "doctor", "edges", "events", "graphs", "output",
-        "queues", "read", "reuse", "servers", "tasks", "tokens",
+        "admission", "attempts", "bots", "cache", "catalogue", "continuations", "doctor", "edges", "events",
+        "files", "graphs", "launches", "output", "queues", "read", "retention", "reuse", "schedules", "secrets",
+        "servers", "stream", "task_list", "tasks", "tokens",
     )  # fmt: skip
 
     def __init__(self, session: Session, cache: RowCache | None = None) -> None:
@@ -84,13 +92,21 @@ class Repo:
         self.edges = EdgeRepo(session)
         self.attempts = AttemptRepo(session)
         self.reuse = ReuseRepo(session)
+        self.launches = LaunchRepo(session)
         self.output = OutputRepo(session)
         self.events = EventRepo(session)
+        self.stream = StreamRepo(session)
+        self.files = FilesRepo(session)
         self.continuations = ContinuationRepo(session)
         self.servers = ServerRepo(session)
         self.queues = QueueRepo(session, self.cache)
         self.bots = BotRepo(session, self.cache)
         self.admission = AdmissionRepo(session, self.cache)
         self.tokens = TokenRepo(session)
+        self.secrets = SecretRepo(session)
+        self.catalogue = CatalogueRepo(session)
+        self.schedules = ScheduleRepo(session)
         self.read = ReadRepo(session)
+        self.task_list = TaskListRepo(session)
+        self.retention = RetentionRepo(session, self.cache)
         self.doctor = DoctorRepo(session)

@@ -1,8 +1,9 @@
 """Write-through cache of the rows that a writer read or wrote: graphs, tasks, bots, pools and queues.
 
 Within one transaction no other writer can change a row that was read under a lock, so it is read once. SQLite has a
-single writer, so its cache also lives from one transaction to the next, which saves most reads. It is cleared when a
-transaction is rolled back, when another process has written, and when a statement changed rows without the cache.
+single writer, so its cache also lives from one transaction to the next, which saves most reads: a quarter of
+`benchmarks.lives`, "sqlite, 1 command per commit". It is cleared when a transaction is rolled back, when another
+process has written, and when a statement changed rows without the cache.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -35,7 +36,7 @@ class RowCache:
             self.clear()
 
     def has_room(self, tasks: int) -> bool:
-        """Tell whether to cache so many new tasks: half of the room is kept for rows that were asked for."""
+        """Whether to cache so many new tasks: half of the room is kept for rows that were asked for."""
         return len(self.tasks) + tasks <= CACHED_MAX // 2
 
     def clear(self) -> None:

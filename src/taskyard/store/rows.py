@@ -6,15 +6,19 @@ as the empty text for the defaults that most tasks have.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
 from taskyard.core.attempt_policy import Life, Rules
 from taskyard.core.graph.gate import Edges
 from taskyard.core.graph.state import Handlers, Tally
-from taskyard.core.states import GraphState, Impossible, Join, Millis, Signal, State
+from taskyard.core.states import GONE_WRONG, GraphState, Impossible, Join, Millis, Signal, State
 from taskyard.core.structs import value
 from taskyard.store.queries import Row
+
+#: The part of `task.is_constrained` that a task updates a resource, so that links may wait for its end.
+UPDATES: Final = 4
 
 _STATES = {state.value: state for state in State}
 _SIGNALS = {signal.value: signal for signal in Signal} | {None: None}
@@ -43,7 +47,8 @@ class TaskRecord(msgspec.Struct, gc=False):
     join: Join
     on_impossible: Impossible
     is_handler: bool
-    is_constrained: bool
+    is_constrained: bool  # it names mutexes, limits or secrets
+    is_update: bool  # it updates a resource
     edges: Edges
     handlers: Handlers
     open_continuations: int
@@ -136,6 +141,7 @@ class TaskRecord(msgspec.Struct, gc=False):
             self.fence,
             self.lease_until_ms,
             self.due_ms,
+            life.state.text if life.state in GONE_WRONG else None,
         )
 
     def _moved(self, source: State) -> tuple[int, str, str, str, str, int]:
@@ -178,8 +184,8 @@ def task_record(row: Row) -> TaskRecord:
     )  # fmt: skip
     return TaskRecord(
         id, graph, life, reason, moved_ms, decode_rules(rules) if rules else _DEFAULT, kind, priority, created_ms,
-        weight, _JOINS[join], _IMPOSSIBLES[on_impossible], is_handler == 1, is_constrained == 1,
-        Edges(awaited, met, broken, impossible),
+        weight, _JOINS[join], _IMPOSSIBLES[on_impossible], is_handler == 1, is_constrained != 0,
+        is_constrained & UPDATES != 0, Edges(awaited, met, broken, impossible),
         Handlers(ran, may_run) if ran or may_run else _NO_HANDLERS, open_continuations, needs_admission == 1, queue,
         bot, avoid_bot, fence, lease_until_ms, due_ms, loading == 1, stored,
     )  # fmt: skip
@@ -189,14 +195,15 @@ def new_task_record(row: Row) -> TaskRecord:
     """Read a row of `insert_tasks`; gives the same as `lock_tasks` would."""
     (
         id, graph, state, reason, moved_ms, not_before_ms, rules, kind, priority, created_ms, weight, join,
-        on_impossible, is_handler, is_constrained, awaited, met, broken, impossible, queue, due_ms, loading,
+        on_impossible, is_handler, is_constrained, awaited, met, broken, impossible, queue, due_ms, loading, _,
     ) = row  # fmt: skip
     stored = _STATES[state]
     return TaskRecord(
         id, graph, Life(stored, not_before_ms=not_before_ms), reason, moved_ms,
         decode_rules(rules) if rules else _DEFAULT, kind, priority, created_ms, weight, _JOINS[join],
-        _IMPOSSIBLES[on_impossible], is_handler == 1, is_constrained == 1, Edges(awaited, met, broken, impossible),
-        _NO_HANDLERS, 0, False, queue, None, None, 0, None, due_ms, loading == 1, stored,
+        _IMPOSSIBLES[on_impossible], is_handler == 1, is_constrained != 0, is_constrained & UPDATES != 0,
+        Edges(awaited, met, broken, impossible), _NO_HANDLERS, 0, False, queue, None, None, 0, None, due_ms,
+        loading == 1, stored,
     )  # fmt: skip
 
 
@@ -218,12 +225,12 @@ class GraphRecord:
 
 @value
 class CallingBot:
-    """What a poll needs to know of its bot: the session, the latest polls, and the version of the row."""
+    """What a poll needs to know of its bot: the session, the latest polls, and how often the row has changed."""
 
     session: str
     recent_polls: str  # one per line, newest first
     missing: bool
-    version: int
+    changes: int
     pool: str | None = None  # to which its name belongs; None once an admin has released the name
 
 
@@ -234,7 +241,7 @@ def graph_record(row: Row) -> GraphRecord:
 
 @value
 class Continuation:
-    """A promise that did not fit into one transaction."""
+    """Work that did not fit into one transaction."""
 
     id: int
     kind: str

@@ -116,6 +116,59 @@ Index("graph_pool_pool", graph_pool.c.pool, graph_pool.c.graph_id)
 #: The key that signs the tokens of running tasks (1), and the previous key (2).
 signing_key = Table("signing_key", metadata, key("id"), Column("body", LargeBinary(), nullable=False))
 
+# Secrets. Each is encrypted with a key of its own, which is encrypted with a key that no table has.
+
+
+def sealed() -> list[Column[Any]]:
+    """The columns of an encrypted value."""
+    return [
+        words("digest"),  # a keyed hash of the value: equal values have equal ones
+        words("key_id"),  # the key that encrypts `wrapped_key`
+        Column("wrapped_key", LargeBinary(), nullable=False),
+        Column("body", LargeBinary(), nullable=False),
+    ]
+
+
+secret = Table(
+    "secret",
+    metadata,
+    words("pool", primary_key=True),
+    words("name", primary_key=True),
+    count("version", 1),  # grows with each new value
+    *sealed(),
+    moment("created_ms", nullable=False),
+    moment("changed_ms", nullable=False),
+    words("changed_by"),
+)
+Index("secret_of_key", secret.c.key_id)
+
+#: The secret bytes of a request. Encryption binds them to the task for which they were first stored.
+secret_bytes = Table(
+    "secret_bytes",
+    metadata,
+    key("task_id", ForeignKey("task.id")),
+    Column("first_id", integer(), nullable=False),
+    *sealed(),
+)
+Index("secret_bytes_of_key", secret_bytes.c.key_id)
+
+#: The secrets that tasks name, by slice and variable. Secret bytes have no pool and no name.
+task_secret = Table(
+    "task_secret",
+    metadata,
+    key("task_id", ForeignKey("task.id")),
+    key("slice_index"),
+    words("variable", primary_key=True),
+    words("pool"),
+    words("name"),
+    count("is_file"),
+    sqlite_with_rowid=False,
+)
+Index("task_secret_of_name", task_secret.c.pool, task_secret.c.name)
+
+#: One row: the key of the keyed hashes, encrypted with the key of `key_id`, which is the one that encrypts new secrets.
+hash_key = Table("hash_key", metadata, key("id"), words("key_id"), Column("wrapped_key", LargeBinary(), nullable=False))
+
 
 # Queues, and the bots that serve them.
 
@@ -128,6 +181,7 @@ queue = Table(
     words("root"),
     words("pool"),
     Column("dimensions", Text(), nullable=False, unique=True),
+    moment("used_ms", nullable=False),  # when a task last came into it, up to an hour earlier
 )
 Index("queue_of_root", queue.c.root, queue.c.hash)
 
@@ -148,9 +202,15 @@ bot = Table(
     count("draining"),
     count("terminated"),
     count("missing"),  # 1: it has not polled for so long that its tasks count as lost
-    count("version"),  # grows with each change, so that readers can cache the row
+    words("version", nullable=True),  # of its program, as it says
+    Column("snapshot_id", integer(), nullable=True),  # what it is now
+    count("failures"),  # how often in a row it lost attempts,
+    moment("failed_ms"),  # and when it did so last
+    count("changes"),  # grows with each change, so that readers can cache the row
     count("events"),
+    Column("reserved_task_id", integer(), nullable=True),  # the task for which it is kept free
 )
+Index("bot_reserved", bot.c.reserved_task_id, **where("reserved_task_id IS NOT NULL"))
 
 bot_settings = Table(
     "bot_settings",
@@ -167,6 +227,27 @@ bot_dimensions = Table(
     metadata,
     Column("bot_id", Text(), ForeignKey("bot.id"), primary_key=True),
     words("dimensions"),
+    Column("caches", Text(), nullable=False, server_default=text("''")),  # the keys of those that it holds
+)
+
+#: The dimensions and the version that bots have, or had when they began attempts; equal ones are there once.
+bot_snapshot = Table(
+    "bot_snapshot",
+    metadata,
+    key("id"),  # made of the content
+    words("dimensions"),
+    words("version"),
+    moment("used_ms", nullable=False),  # until when bots had it, unless one still has it
+)
+Index("bot_snapshot_used", bot_snapshot.c.used_ms)
+
+#: The names of bots that are forgotten, and the pools that they still belong to.
+forgotten_bot = Table(
+    "forgotten_bot",
+    metadata,
+    words("id", primary_key=True),
+    words("pool"),
+    moment("forgotten_ms", nullable=False),
 )
 
 bot_event = Table(
@@ -196,7 +277,15 @@ dimension_aggregation = Table("dimension_aggregation", metadata, words("id", pri
 
 # Admission: limits, held tasks, and the lock of the scheduler.
 
-pool = Table("pool", metadata, words("name", primary_key=True), moment("capacity"), count("from_bots"))
+pool = Table(
+    "pool",
+    metadata,
+    words("name", primary_key=True),
+    moment("capacity"),
+    count("from_bots"),
+    Column("unit", Text(), nullable=False, server_default=text("'slots'")),  # what a capacity from bots counts,
+    Column("adjustment", Float(), nullable=False, server_default=text("1")),  # and where in its range it lies
+)
 
 named_limit = Table("named_limit", metadata, words("name", primary_key=True), count("total"))
 
@@ -240,7 +329,7 @@ continuation = Table(
 Index("continuation_of_task", continuation.c.task_id)
 Index("continuation_of_graph", continuation.c.graph_id)
 
-#: One row with the number of queues. A transaction that adds a queue locks it.
+#: One row with the number of the newest queue. A transaction that adds a queue locks it.
 service = Table("service", metadata, key("id"), count("queues"))
 
 #: The servers: since when each has been up without a gap, and when it last reported.
@@ -267,6 +356,28 @@ event = Table(
 )
 Index("event_of_subject", event.c.subject_id, event.c.number)
 
+#: The stream of events that followers read: one row, which the relay locks while it numbers events.
+event_stream = Table(
+    "event_stream",
+    metadata,
+    key("id"),
+    count("last"),  # the number of the newest event
+    count("gone"),  # up to which number events are not kept any more
+    count("wanted_until_ms"),  # until when events are numbered; somebody follows them
+    count("since_ms"),  # events from before are not numbered,
+    count("skipped"),  # and whether all of them have been passed over
+)
+
+#: The events of the stream by number, which is that of the last fact of a row of `event`. They are kept for a while.
+streamed_event = Table(
+    "streamed_event",
+    metadata,
+    key("number"),
+    Column("graph_id", integer(), nullable=False),
+    Column("event_number", integer(), nullable=False),
+    sqlite_with_rowid=False,
+)
+
 audit = Table(
     "audit",
     metadata,
@@ -286,7 +397,9 @@ idempotency_key = Table(
     words("digest"),
     words("response"),
     moment("at_ms"),  # when it was stored; null: keep it as long as the graph that it created
+    Column("graph_id", integer(), nullable=True),  # that graph
 )
+Index("idempotency_key_graph", idempotency_key.c.graph_id, **where("graph_id IS NOT NULL"))
 Index("idempotency_key_at", idempotency_key.c.at_ms)
 
 
@@ -334,7 +447,28 @@ graph = Table(
 )
 Index("graph_loading", graph.c.id, **where("loader IS NOT NULL"))
 Index("graph_of_attempt", graph.c.parent_id, graph.c.parent_attempt, unique=True, **where("parent_id IS NOT NULL"))
+#: Settled graphs by the time since when they are: what is kept for a time is found here.
+Index("graph_settled", graph.c.moved_ms, graph.c.id, **where("active = 0 AND loader IS NULL"))
 Index("graph_unpublished", graph.c.id, **where("events > events_published"))
+
+#: The parts of graphs that were purged: of output 1, of files 2, of results 4, since the graph settled then.
+purged_graph = Table(
+    "purged_graph",
+    metadata,
+    key("graph_id", ForeignKey("graph.id")),
+    moment("settled_ms", nullable=False),
+    count("parts"),
+)
+
+#: How long something of a pool is kept; null: for ever.
+retention = Table(
+    "retention",
+    metadata,
+    words("pool", primary_key=True),  # * for all that have no row
+    words("kind", primary_key=True),
+    moment("keep_ms"),
+    sqlite_with_rowid=False,
+)
 
 graph_definition = Table(
     "graph_definition",
@@ -390,7 +524,8 @@ task = Table(
     words("join_rule"),
     words("on_impossible"),
     count("is_handler"),  # 1: it has a failure or an always edge
-    count("is_constrained"),  # 1: it names mutexes or limits
+    # The sum of 1: it names mutexes or limits, 2: it names secrets, and 4: it updates a resource.
+    count("is_constrained"),
     # Counts of its edges, and of the failure handlers of its own failure.
     count("awaited"),
     count("met"),
@@ -402,12 +537,16 @@ task = Table(
     count("open_continuations"),  # how many continuations that propagate its state are open
     # Its queue, and the bot that holds it.
     count("needs_admission"),  # 1: the admission scheduler decides, 0: nothing can hold it
-    Column("queue_id", integer(), ForeignKey("queue.id"), nullable=False),
+    # No foreign key: without an index on this column, which every transition would have to pay for, the deletion of an
+    # unused queue would read all tasks. `lifecycle/queues.py` says why it is safe, and the doctor looks.
+    Column("queue_id", integer(), nullable=False),
     words("bot_id", nullable=True),
     words("avoid_bot", nullable=True),
     count("fence"),
     moment("lease_until_ms"),
     moment("due_ms"),  # the next time-out
+    words("caches", nullable=True),  # the keys of those that it uses; null for nearly all
+    words("gone_wrong", nullable=True),  # its state, if it failed, was canceled, or is blocked
     CheckConstraint(follows_an_arrow(), name="moves_along_an_arrow"),
     CheckConstraint(
         f"(bot_id IS NOT NULL) = (state IN ({', '.join(repr(one.value) for one in sorted(LEASED))}))",
@@ -423,10 +562,20 @@ Index(
     task.c.id,
     **where("state = 'waiting'"),
 )
+Index(
+    "task_with_caches",
+    task.c.queue_id,
+    task.c.priority,
+    task.c.created_ms,
+    task.c.id,
+    **where("state = 'waiting' AND caches IS NOT NULL"),
+)
 Index("task_due", task.c.due_ms, **where("due_ms IS NOT NULL"))
 Index("task_of_bot", task.c.bot_id, **where("bot_id IS NOT NULL"))
 Index("task_of_graph", task.c.graph_id, task.c.id)
 Index("task_in_admission", task.c.state, task.c.id, **where("needs_admission = 1"))
+#: Tasks that went wrong are searched for most often. An index on `state` itself would cost every transition.
+Index("task_gone_wrong", task.c.gone_wrong, task.c.id, **where("gone_wrong IS NOT NULL"))
 
 task_definition = Table(
     "task_definition",
@@ -437,8 +586,33 @@ task_definition = Table(
     words("definition"),
     words("digest", nullable=True),  # only if substitution changed the submitted task; otherwise it is computed
     words("submitter"),  # the id of a token, or the name of a caller without one
+    words("user_name"),  # for whom it runs: the user that its tags name, or the name of the submitter
 )
 Index("task_label", task_definition.c.graph_id, task_definition.c.label, unique=True)
+
+#: The tags of tasks, as runs: tasks made one after the other that have the same tag are one row.
+task_tag = Table(
+    "task_tag",
+    metadata,
+    words("tag", primary_key=True),  # key:value
+    key("last_id"),  # the oldest task of the run: newer ids are smaller
+    Column("first_id", integer(), nullable=False),
+    sqlite_with_rowid=False,
+)
+Index("task_tag_last", task_tag.c.last_id)
+
+#: A graph that a running task has submitted and that ends with it.
+task_child = Table(
+    "task_child",
+    metadata,
+    key("graph_id", ForeignKey("graph.id")),
+    Column("parent_id", integer(), nullable=False),  # the task; it may be deleted
+    Column("parent_attempt", integer(), nullable=False),
+    count("watched", 1),  # 1: the attempt had not ended when this was last looked at
+    sqlite_with_rowid=False,
+)
+Index("task_child_parent", task_child.c.parent_id)
+Index("task_child_watched", task_child.c.graph_id, **where("watched = 1"))
 
 # The foreign key of a new edge locks its prerequisite, which cannot end in another transaction at the same time.
 edge = Table(
@@ -481,6 +655,180 @@ task_reuse = Table(
     count("attempt"),
 )
 
+#: The trees of files that the definitions of tasks name, so that they are kept as long as the tasks.
+task_input_tree = Table(
+    "task_input_tree",
+    metadata,
+    key("task_id"),
+    words("tree", primary_key=True),
+    sqlite_with_rowid=False,
+)
+Index("task_input_tree_tree", task_input_tree.c.tree)
+
+#: The output files of attempts; those of a reused attempt are copied as those of attempt 0.
+attempt_files = Table(
+    "attempt_files",
+    metadata,
+    key("task_id"),
+    key("attempt"),
+    words("pool"),  # where they are stored
+    words("tree"),
+    count("files"),
+    count("bytes"),
+    sqlite_with_rowid=False,
+)
+Index("attempt_files_tree", attempt_files.c.tree)
+
+#: The named output files of attempts. Each is a file of a tree.
+artifact = Table(
+    "artifact",
+    metadata,
+    key("task_id"),
+    key("attempt"),
+    words("name", primary_key=True),
+    words("pool"),
+    words("tree"),
+    words("path"),
+    count("size"),
+    words("content_type"),
+    sqlite_with_rowid=False,
+)
+Index("artifact_tree", artifact.c.tree)
+
+#: The keys of idempotent tasks. One row for each key makes one leader, and has the newest result.
+reuse_key = Table(
+    "reuse_key",
+    metadata,
+    words("key", primary_key=True),
+    Column("leader_id", integer(), nullable=True),  # the task that runs while equal ones wait for its end, or may do so
+    Column("source_id", integer(), nullable=True),  # the task that succeeded last
+    Column("source_graph_id", integer(), nullable=True),
+    Column("attempt", integer(), nullable=True),
+    Column("size", integer(), nullable=True),  # of what is copied from it, in characters
+    moment("finished_ms"),
+    sqlite_with_rowid=False,
+)
+Index("reuse_key_leader", reuse_key.c.leader_id, reuse_key.c.source_id, **where("leader_id IS NOT NULL"))
+Index("reuse_key_source", reuse_key.c.source_id, **where("source_id IS NOT NULL"))
+
+#: The tasks that wait for the end of an equal one, in the order in which they would take its place.
+reuse_follower = Table(
+    "reuse_follower",
+    metadata,
+    key("task_id", ForeignKey("task.id")),
+    words("key"),
+    count("priority"),
+    moment("created_ms", nullable=False),
+)
+Index(
+    "reuse_follower_order",
+    reuse_follower.c.key,
+    reuse_follower.c.priority,
+    reuse_follower.c.created_ms,
+    reuse_follower.c.task_id,
+)
+
+#: For how long a pool reuses results, and whether across submitters.
+reuse_policy = Table("reuse_policy", metadata, words("pool", primary_key=True), moment("window_ms"), count("shared"))
+
+# The catalogue, and what is launched from it.
+
+#: The documents as they are now. `pool` and `limit` documents are not here: they are the rows of these settings.
+catalogue = Table(
+    "catalogue",
+    metadata,
+    words("kind", primary_key=True),
+    words("name", primary_key=True),
+    words("pool"),
+    count("version", 1),  # grows with each change, also after a deletion
+    words("body"),  # JSON; equal bodies are the same document
+    moment("changed_ms", nullable=False),
+    words("changed_by"),
+)
+
+#: Every version of each document; a deletion is a version without a body.
+catalogue_version = Table(
+    "catalogue_version",
+    metadata,
+    words("kind", primary_key=True),
+    words("name", primary_key=True),
+    key("version"),
+    words("pool"),
+    words("body", nullable=True),
+    moment("changed_ms", nullable=False),
+    words("changed_by"),
+)
+
+#: Which documents name which others.
+catalogue_reference = Table(
+    "catalogue_reference",
+    metadata,
+    words("kind", primary_key=True),
+    words("name", primary_key=True),
+    words("to_kind", primary_key=True),
+    words("to_name", primary_key=True),
+    sqlite_with_rowid=False,
+)
+Index("catalogue_reference_to", catalogue_reference.c.to_kind, catalogue_reference.c.to_name)
+
+#: One row. A transaction that changes documents locks it, so that references and names hold among all of them.
+catalogue_lock = Table("catalogue_lock", metadata, key("id"), count("changes"))
+
+#: What a graph was launched from.
+launch = Table(
+    "launch",
+    metadata,
+    key("graph_id", ForeignKey("graph.id")),
+    words("kind"),  # of the template
+    words("name"),
+    count("version"),
+    words("launch_type"),
+    words("variables"),  # JSON: those that were given
+    words("options"),  # JSON: what else was given
+    words("actor"),
+    words("schedule", nullable=True),  # that launched it, and the moment that it is for
+    moment("due_ms"),
+    Column("relaunch_of", integer(), nullable=True),  # the graph that it repeats
+)
+Index("launch_of_template", launch.c.kind, launch.c.name, launch.c.graph_id)
+Index("launch_of_schedule", launch.c.schedule, launch.c.due_ms, unique=True, **where("schedule IS NOT NULL"))
+
+#: When schedules launch next. It is planned anew when the document of the schedule has another version.
+schedule_plan = Table(
+    "schedule_plan",
+    metadata,
+    words("name", primary_key=True),
+    count("version"),
+    moment("next_ms"),  # null: never again
+    moment("last_ms"),  # its last run,
+    words("note", nullable=True),  # and why nothing was launched then
+)
+Index("schedule_plan_next", schedule_plan.c.next_ms, **where("next_ms IS NOT NULL"))
+
+#: The updates of each resource: newer ids are smaller. One with another digest fetched something else.
+resource_update = Table(
+    "resource_update",
+    metadata,
+    words("resource", primary_key=True),
+    words("digest", primary_key=True),  # of what it fetched
+    key("task_id", ForeignKey("task.id")),
+    Column("graph_id", integer(), nullable=False),
+    sqlite_with_rowid=False,
+)
+Index("resource_update_task", resource_update.c.task_id)
+
+#: Tasks that stand for an update in another graph. No foreign key: that graph may be deleted.
+link = Table(
+    "link",
+    metadata,
+    key("task_id", ForeignKey("task.id")),
+    words("resource"),
+    Column("update_task_id", integer(), nullable=False),
+    Column("update_graph_id", integer(), nullable=False),
+    words("freshness"),  # how the update was found when the graph was launched
+)
+Index("link_update", link.c.update_task_id)
+
 # Attempts and their output. No foreign keys: a transaction that writes these rows has locked the task, and the check
 # would cost as much as the row.
 
@@ -495,6 +843,7 @@ attempt = Table(
     count("fence"),
     count("round"),
     count("slice_index"),
+    Column("snapshot_id", integer(), nullable=True),  # what its bot was then
     moment("claimed_ms", nullable=False),
     moment("ended_ms"),
     words("signal", nullable=True),
@@ -502,6 +851,7 @@ attempt = Table(
     Column("exit_code", integer(), nullable=True),
     sqlite_with_rowid=False,
 )
+Index("attempt_of_bot", attempt.c.bot_id, attempt.c.task_id)
 
 result = Table(
     "result",
@@ -509,6 +859,7 @@ result = Table(
     key("task_id"),
     key("attempt"),
     words("body"),
+    words("digest", nullable=True),  # of a long body, so that it need not be read for the key of an idempotent task
     sqlite_with_rowid=False,
 )
 
@@ -518,8 +869,11 @@ attempt_stats = Table(
     key("task_id"),
     key("attempt"),
     moment("prepared_ms"),
+    moment("cached_ms"),
+    moment("downloaded_ms"),
     moment("ran_ms"),
     moment("uploaded_ms"),
+    moment("cleaned_ms"),
     Column("cpu_s", Float(), nullable=True),
     Column("memory_bytes", integer(), nullable=True),
     Column("read_bytes", integer(), nullable=True),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskyard.core.admission.rules import excludes
+from taskyard.core.graph.payload import GRAPH_KINDS
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import ACTIVE, Kind, Reason, Signal, State, sources
 from taskyard.lifecycle.server_attempts import SERVER
@@ -22,6 +23,7 @@ from taskyard.wire.api import Deadlock, DeadlockStep
 #: How many tasks that hold mutexes for a subgraph are looked at, and how many tasks of one graph.
 HOLDERS_MAX: Final = 1_000
 LOOKED_MAX: Final = 1_000
+_GRAPHS: Final = frozenset(kind.text for kind in GRAPH_KINDS)
 #: How deep subgraphs are followed.
 DEPTH_MAX: Final = 16
 _ADMISSIBLE: Final = sources(Signal.ADMIT)
@@ -124,7 +126,7 @@ class _DeadlockSearch:
 
     def _subgraphs(self, tasks: Iterable[TaskRecord]) -> list[int]:
         """Return the subgraphs that the current attempts of tasks run."""
-        attempts = {(one.id, one.life.attempt) for one in tasks if one.kind == Kind.GRAPH.text}
+        attempts = {(one.id, one.life.attempt) for one in tasks if one.kind in _GRAPHS}
         found = self._repo.graphs.subgraphs({id for id, _ in attempts})
         return [graph for attempt, graph in found.items() if attempt in attempts]
 
@@ -161,7 +163,7 @@ def _named(task: TaskRecord, labels: dict[int, str]) -> tuple[str | None, str, s
 
 
 def _sentence(steps: Sequence[DeadlockStep]) -> str:
-    """Say which task waits for which."""
+    """Return which task waits for which."""
     hidden = "a task that you may not see"
     parts = [
         f"{one.label or hidden} waits for mutex {one.mutex}, which {one.holder_label or hidden} holds until "

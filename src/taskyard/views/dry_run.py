@@ -6,7 +6,7 @@ bots as they are. Nothing is stored.
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from taskyard.core import attempt_policy, fleet
@@ -17,7 +17,9 @@ from taskyard.core.graph.model import GraphDefinition, Task
 from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.ids import key_of
 from taskyard.core.matching import Dimensions, matches, pool_of
+from taskyard.core.resources import ONE_SLOT, Resources, taken
 from taskyard.core.states import ENDED, HOLDING, BotId, Kind, Millis, Reason, Signal, State, TaskId, sources
+from taskyard.core.structs import struct_replace
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.store.connection import Repo
 from taskyard.store.repo.admission import ContenderRow
@@ -35,6 +37,8 @@ PENDING_MAX: Final = 2_000
 READ_MAX: Final = 2_000
 
 _ADMISSIBLE: Final = sources(Signal.ADMIT)
+#: Why a stored task is held that lacks a secret.
+_LACKS: Final = frozenset({Reason.NO_SECRET, Reason.NO_SECRET_KEY})
 #: The prefix of ids of new tasks: they sort after all stored ids, as the newest tasks do.
 _NEW: Final = "new "
 
@@ -60,14 +64,14 @@ class AdmissionForecast:
 def forecast_admission(
     facts: explain.ExplainFacts, tasks: Sequence[Task], wanted: Mapping[str, Dimensions]
 ) -> AdmissionForecast:
-    """Say what would hold tasks without prerequisites; `wanted` has the dimensions of their first slices."""
+    """Return what would hold tasks without prerequisites; `wanted` has the dimensions of their first slices."""
     limits = {pool.name: capacity(facts, pool.name) for pool in facts.repo.admission.pools()}
     new = {_id(number): task for number, task in enumerate(tasks) if _may_be_held(task, wanted[task.label], limits)}
     if not new:
         return AdmissionForecast()
     admission, whole = _admission_facts(facts, limits)
     new_contenders = tuple(_contender(facts, id, task, wanted[task.label]) for id, task in new.items())
-    decision = decide(replace(admission, pending=(*admission.pending, *new_contenders)), facts.now)
+    decision = decide(struct_replace(admission, pending=(*admission.pending, *new_contenders)), facts.now)
     return AdmissionForecast(
         held={new[one.id].label: _without_times(one) for one in decision.held if one.id in new},
         whole=whole,
@@ -119,7 +123,8 @@ def _contenders(facts: explain.ExplainFacts, rows: Sequence[ContenderRow]) -> li
         what = (mutexes.get(row.id, ()), demands.get(row.id, ()))
         served = not what[0] or row.queue == SERVER_QUEUE or _served(facts, dimensions)
         by_mutex = None if hold is None else hold.mutex_since_ms
-        rest = (pool, row.weight, *what, row.not_before_ms, served, since, by_mutex)
+        lacks = None if hold is None or hold.reason not in _LACKS else (hold.reason, hold.name or "")
+        rest = (pool, row.weight, *what, row.not_before_ms, served, since, by_mutex, lacks)
         found.append(Contender(task_id(row.id), row.priority, row.created_ms, *rest))
     return found
 
@@ -137,7 +142,7 @@ def _served(facts: explain.ExplainFacts, dimensions: Dimensions) -> bool:
 
 def _without_times(held: Held) -> Held:
     """Remove since when a new task waits, because it does not wait yet."""
-    return replace(held, since=None if held.reason in FOR_CAPACITY else held.since, mutex_since=None)
+    return struct_replace(held, since=None if held.reason in FOR_CAPACITY else held.since, mutex_since=None)
 
 
 def _id(number: int) -> TaskId:
@@ -176,7 +181,7 @@ class _Outcome:
 
 
 def dry_run(repo: Repo, graph: GraphDefinition, now: Millis, visibility: Visibility) -> DryRun:
-    """Say what would happen to a graph."""
+    """Return what would happen to a graph."""
     graph_forecast = _GraphForecast(ExplainFacts(repo, now, visibility), graph)
     outcomes = [graph_forecast.outcome(task) for task in graph.tasks.values()]
     counts = Counter(one.verdict for one in outcomes)
@@ -199,6 +204,7 @@ class _GraphForecast:
         self._facts = facts
         self._chosen: dict[tuple[tuple[Dimensions, bool, Kind], ...], _Choice] = {}
         self._before: Counter[Dimensions] = Counter()  # tasks of this graph that wait in a queue
+        self._bots = {bot.id: bot for bot in facts.fleet[0]}
         self._idle = {bot.id: fleet.idle_slots(bot) for bot in facts.fleet[0]}
         self._free_bots: dict[Dimensions, deque[BotId]] = {}
         self._choices: Mapping[str, _Choice] = {label: self._choice(task) for label, task in graph.tasks.items()}
@@ -207,7 +213,7 @@ class _GraphForecast:
         self.forecast: AdmissionForecast = forecast_admission(facts, roots, wanted)
 
     def outcome(self, task: Task) -> _Outcome:
-        """Say what would happen to a task after those that were asked about before."""
+        """Return what would happen to a task after those that were asked about before."""
         choice = self._choices[task.label]
         if choice.never:
             return _Outcome(task, NEVER)
@@ -248,12 +254,26 @@ class _GraphForecast:
         return _Choice(index + 1, task.slices[index].dimensions, never=never)
 
     def _exists(self, dimensions: Dimensions) -> bool:
-        """Tell whether a bot exists that matches; bots that have said goodbye do not count."""
+        """Whether a bot exists that matches; bots that have said goodbye do not count."""
         found = self._facts.bots(dimensions)
         return found.matching > found.count(Standing.GONE)
 
     def _take(self, dimensions: Dimensions) -> bool:
-        """Take a free slot for a task, if the tasks before it have left one."""
+        """Take what a task needs of a bot, if the tasks before it have left that."""
+        takes = taken(dimensions)
+        return self._take_slot(dimensions) if takes == ONE_SLOT else self._take_resources(dimensions, takes)
+
+    def _take_resources(self, dimensions: Dimensions, takes: Resources) -> bool:
+        for id, bot in self._bots.items():
+            now = struct_replace(bot, busy=bot.slots - bot.taken.slots - self._idle[id])
+            if matches(dimensions, bot.dimensions) and fleet.has_room(now, dimensions):
+                more = struct_replace(takes, slots=takes.slots - 1)
+                self._bots[id] = struct_replace(bot, taken=bot.taken + more)
+                self._idle[id] -= takes.slots
+                return True
+        return False
+
+    def _take_slot(self, dimensions: Dimensions) -> bool:
         free_bots = self._free_bots.get(dimensions)
         if free_bots is None:
             free = (bot.id for bot in self._facts.fleet[0] if matches(dimensions, bot.dimensions))

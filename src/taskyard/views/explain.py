@@ -12,9 +12,12 @@ from typing import Final, TypeAlias
 from taskyard.core import explain, fleet
 from taskyard.core.admission.rules import FOR_CAPACITY, Held, carries, stakes_at
 from taskyard.core.attempt_policy import expires_at, given_again_at
+from taskyard.core.catalogue.launched import AD_HOC, SOURCE
+from taskyard.core.catalogue.model import DocumentKind
 from taskyard.core.explain import (
     Ahead,
     Bots,
+    Difference,
     Ending,
     Guard,
     Other,
@@ -26,11 +29,14 @@ from taskyard.core.explain import (
     says_no,
     why,
 )
-from taskyard.core.explain_text import ending_says, sentence
+from taskyard.core.explain_text import ending_says, names, sentence
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState, known
+from taskyard.core.graph.payload import GRAPH_KINDS
 from taskyard.core.ids import Key, key_of, text_of
+from taskyard.core.launch import Role, rule_words
 from taskyard.core.matching import POOL, Dimensions, matches
+from taskyard.core.resources import without_marks
 from taskyard.core.states import (
     ACTIVE,
     ENDED,
@@ -73,6 +79,7 @@ from taskyard.wire.explain import (
     WhyView,
 )
 
+_GRAPHS: Final = frozenset(kind.text for kind in GRAPH_KINDS)
 #: How many tasks are named, and how many prerequisites of one of them are followed.
 ANCESTORS_MAX: Final = 200
 
@@ -89,6 +96,15 @@ def ancestors(repo: Repo, task: int) -> list[int]:
     return list(found)
 
 
+#: What the task of a launch is, by what was launched.
+ROLES: Final[Mapping[str, Role]] = {
+    str(DocumentKind.PROJECT): Role.PROJECT_UPDATE,
+    SOURCE: Role.INVENTORY_UPDATE,
+    str(DocumentKind.JOB_TEMPLATE): Role.JOB,
+    str(DocumentKind.SYSTEM_JOB_TEMPLATE): Role.SYSTEM_JOB,
+    str(DocumentKind.WORKFLOW_TEMPLATE): Role.WORKFLOW,
+    AD_HOC: Role.AD_HOC,
+}
 #: How many prerequisites that hold a task are read.
 EDGES_MAX: Final = 100
 #: How many tasks ahead of another are counted.
@@ -110,10 +126,16 @@ _BY_ATTEMPT: Final = frozenset(
         Reason.SILENT,
         Reason.BAD_RESULT,
         Reason.BOT_LOST,
+        Reason.POISON,
+        Reason.MISSING,
+        Reason.BOT_FAILED,
         Reason.DENIED,
         Reason.GRAPH_FAILED,
+        Reason.UPDATE_FAILED,
     }
 )
+#: Of these, what has lost bots.
+_LOST: Final = frozenset({Reason.BOT_LOST, Reason.POISON})
 
 
 #: A prerequisite, the end that is required of it, and its state.
@@ -161,13 +183,22 @@ class ExplainFacts:
         self._learn_labels([task])
         return Other(found[0].state, task_id(task), self._labels[task], text_of(Key(found[0].graph)))
 
+    def rule(self, task: TaskRecord, key: str, holder: int | None) -> str:
+        """Say which rule about launches a mutex is about, if both tasks are launched."""
+        by = self.repo.tasks.read([] if holder is None else [holder])
+        launches = self.repo.launches.of({one.graph for one in (task, *by)})
+        roles = [ROLES.get(launches[one.graph].kind) for one in (task, *by) if one.graph in launches]
+        if len(roles) < len((task, holder)) or roles[0] is None or roles[1] is None:
+            return ""
+        return rule_words(key, roles[0], roles[1])
+
     @cached_property
     def fleet(self) -> tuple[tuple[BotFacts, ...], bool]:
         """The bots, up to a limit, and whether these are all."""
         return read_fleet(self.repo)
 
     def bots(self, dimensions: Dimensions, lost_by: str | None = None) -> Bots:
-        """Say which bots match dimensions; bots that the caller may not see count, without a name.
+        """Return which bots match dimensions; bots that the caller may not see count, without a name.
 
         `lost_by` is the bot that lost the task: it leaves the task to other bots, if there are any.
         """
@@ -200,6 +231,7 @@ class ExplainFacts:
             attempt=task.life.attempt,
             bot=_bot(task.bot),
             inside=self._subgraph(task),
+            other=self._update(task),
             until=None if task.lease_until_ms is None else given_again_at(Millis(task.lease_until_ms)),
             since=Millis(task.moved_ms),
             ending=endings.get(task.id),
@@ -224,8 +256,19 @@ class ExplainFacts:
             if last is None:
                 found[one.id] = Ending(reason, actor=actor, note=notes.get(one.id, ""))
             else:
-                found[one.id] = Ending(reason, last.number, _bot(last.bot), last.exit_code, actor)
+                note = self._bots_lost(one) if reason in _LOST else self._update_says(one, reason)
+                found[one.id] = Ending(reason, last.number, _bot(last.bot), last.exit_code, actor, note)
         return found
+
+    def _update_says(self, task: TaskRecord, reason: Reason) -> str:
+        """Name the update that failed a link."""
+        link = self.repo.launches.links([task.id]).get(task.id) if reason is Reason.UPDATE_FAILED else None
+        return "" if link is None else f"task {task_id(link.update)} of graph {text_of(Key(link.update_graph))}"
+
+    def _bots_lost(self, task: TaskRecord) -> str:
+        """Name the bots with which a task was lost in its last round, if there are several."""
+        lost = [] if self.brief else self.repo.attempts.lost_by(task.id, task.life.round, ())
+        return names(lost) if len(lost) > 1 else ""
 
     def _actors(self, canceled: Sequence[TaskRecord]) -> dict[int, str]:
         """Return who last canceled each of some tasks, or its graph."""
@@ -253,10 +296,17 @@ class ExplainFacts:
 
     def _subgraph(self, task: TaskRecord) -> str | None:
         """Return the subgraph that the current attempt of a task runs."""
-        if self.brief or task.kind != Kind.GRAPH.text or task.state not in LEASED:
+        if self.brief or task.kind not in _GRAPHS or task.state not in LEASED:
             return None
         found = self.repo.graphs.subgraphs([task.id]).get((task.id, task.life.attempt))
         return None if found is None else text_of(Key(found))
+
+    def _update(self, task: TaskRecord) -> Other | None:
+        """Return the update for which a link stands that runs."""
+        if self.brief or task.kind != Kind.LINK.text or task.state not in LEASED:
+            return None
+        link = self.repo.launches.links([task.id]).get(task.id)
+        return None if link is None else self.other(link.update)
 
     def _ahead(self, task: TaskRecord) -> Ahead:
         turn = QueuePosition(task.priority, task.created_ms, task.id)
@@ -308,8 +358,14 @@ def with_holds(facts: ExplainFacts, records: Sequence[TaskRecord], known: Sequen
     pending = {one.id for one in records if one.state in _ADMISSIBLE}
     holds = facts.repo.admission.holds_of(pending)
     shared = _SharedFacts(facts, holds) if facts.brief else None
+    followers = {one.id for one in records if one.id in pending and one.reason == Reason.DUPLICATE_OF}
+    leaders = facts.repo.reuse.leaders(followers)
     return [
-        _with_hold(facts, record, one, holds.get(record.id), shared) if record.id in pending else one
+        _with_leader(facts, record, one, leaders.get(record.id))
+        if record.id in followers
+        else _with_hold(facts, record, one, holds.get(record.id), shared)
+        if record.id in pending
+        else one
         for record, one in zip(records, known, strict=True)
     ]
 
@@ -327,7 +383,7 @@ class _SharedFacts:
         self._pools: dict[str, tuple[int | None, int]] = {}
 
     def still_holds(self, task: TaskRecord, hold: HoldRow) -> bool:
-        """Tell whether a hold is still true, by the same conditions as the full answer."""
+        """Whether a hold is still true, by the same conditions as the full answer."""
         match hold.reason:
             case Reason.MUTEX | Reason.RESERVED:
                 return hold.by in self._open
@@ -338,6 +394,8 @@ class _SharedFacts:
                 return not carries(total, used, task.weight)
             case Reason.NO_BOT:
                 return not fleet.served(self._facts.queue(task.queue)[1], self._facts.fleet[0])
+            case Reason.NO_SECRET | Reason.NO_SECRET_KEY:
+                return _still_lacks(self._facts, task, hold)
             case _:
                 return False
 
@@ -365,6 +423,12 @@ def _with_hold(
     return _in_full(facts, task, known, hold) if shared is None else _in_brief(shared, task, known, hold)
 
 
+def _with_leader(facts: ExplainFacts, task: TaskRecord, known: Situation, leader: int | None) -> Situation:
+    """Add the equal task that is under way; None if it has just ended."""
+    held = Held(task_id(task.id), Reason.DUPLICATE_OF, since=Millis(task.moved_ms))
+    return replace(known, held=held, other=None if facts.brief or leader is None else facts.other(leader))
+
+
 def _in_brief(shared: _SharedFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
     if not shared.still_holds(task, hold):
         return known
@@ -381,8 +445,15 @@ def _in_full(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: Hold
             return _with_capacity(facts, task, known, hold)
         case Reason.NO_BOT:
             return _without_bot(facts, task, known)
+        case Reason.NO_SECRET | Reason.NO_SECRET_KEY if _still_lacks(facts, task, hold):
+            return replace(known, held=Held(task_id(task.id), hold.reason, hold.name))
         case _:
             return known
+
+
+def _still_lacks(facts: ExplainFacts, task: TaskRecord, hold: HoldRow) -> bool:
+    """Tell whether the secret that a task lacked is still not there. Which keys a server has is not known here."""
+    return hold.reason is Reason.NO_SECRET_KEY or facts.repo.secrets.lacks_any(task.id, task.life.slice_index)
 
 
 def _with_other_task(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
@@ -394,7 +465,7 @@ def _with_other_task(facts: ExplainFacts, task: TaskRecord, known: Situation, ho
     since, key = hold.mutex_since_ms, hold.name or ""
     at = None if since is None else stakes_at(facts.repo.admission.stake_after(), key, since)
     held = Held(task_id(task.id), hold.reason, key, other.id, hold.since_ms, mutex_since=since, stakes_at=at)
-    return replace(known, held=held, other=other)
+    return replace(known, held=held, other=other, rule=facts.rule(task, key, hold.by))
 
 
 def _with_limit(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
@@ -442,7 +513,9 @@ def capacity(facts: ExplainFacts, name: str) -> int | None:
     """Return how much a pool carries at once; None if it is unlimited."""
     for pool in facts.repo.admission.pools():
         if pool.name == name:
-            return fleet.slots(name, facts.fleet[0]) if pool.from_bots else pool.capacity
+            if not pool.from_bots:
+                return pool.capacity
+            return fleet.capacity(name, facts.fleet[0], pool.unit, pool.adjustment)
     return None
 
 
@@ -507,15 +580,20 @@ def bots_view(bots: Bots) -> WhyBots:
         standing={standing.value: count for standing, count in bots.standing},
         named=[WhyBot(one.bot, one.standing.value, one.note, one.last_seen_ms) for one in bots.named],
         absent=dimensions_view(bots.absent),
-        nearest=None
-        if near is None
-        else WhyNearest(near.bot, [WhyDifference(one.key, list(one.wanted), list(one.has)) for one in near.differs]),
+        nearest=None if near is None else WhyNearest(near.bot, [_difference(one) for one in near.differs]),
+        meant=dict(bots.meant),
+        kept=list(bots.kept),
     )
+
+
+def _difference(one: Difference) -> WhyDifference:
+    ((key, wanted),) = without_marks(((one.key, one.wanted),))
+    return WhyDifference(key, list(wanted), list(one.has))
 
 
 def dimensions_view(dimensions: Dimensions) -> dict[str, list[str]]:
     """Show dimensions."""
-    return {key: list(values) for key, values in dimensions}
+    return {key: list(values) for key, values in without_marks(dimensions)}
 
 
 def _prerequisite(one: Prerequisite) -> WhyPrerequisite:
@@ -566,7 +644,7 @@ class ExplainedTask:
 
 
 def explain_task(repo: Repo, record: TaskRecord, now: Millis, visibility: Visibility) -> WhyView:
-    """Say why a task does not run."""
+    """Return why a task does not run."""
     found, more = _walk(ExplainFacts(repo, now, visibility), record)
     roots = sorted((one for one in found if one.is_root), key=lambda one: urgency(one.why))
     known = deadlock.of_task(repo, record, visibility) if record.state in ACTIVE else None
@@ -581,7 +659,7 @@ def explain_task(repo: Repo, record: TaskRecord, now: Millis, visibility: Visibi
 
 
 def answers(facts: ExplainFacts, records: Sequence[TaskRecord]) -> list[Why]:
-    """Say why each of some tasks does not run, without following prerequisites."""
+    """Return why each of some tasks does not run, without following prerequisites."""
     known = with_holds(facts, records, facts.situations(records))
     return [why(one) for one in known]
 

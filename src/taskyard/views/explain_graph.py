@@ -31,7 +31,7 @@ _Member: TypeAlias = tuple[TaskRecord, Why]
 
 
 def explain_graph(repo: Repo, graph: int, now: Millis, visibility: Visibility) -> WhyGraphView | None:
-    """Say why a graph does not go on; None if it does not exist or is not loaded."""
+    """Return why a graph does not go on; None if it does not exist or is not loaded."""
     row = repo.read.graph(graph)
     if row is None:
         return None

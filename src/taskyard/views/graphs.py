@@ -21,6 +21,8 @@ from taskyard.store.connection import Repo
 from taskyard.store.repo.read import FIRST, GraphFilter, GraphRow, UnfinishedTaskRow
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
+from taskyard.views.launches import launch_of, links_of
+from taskyard.views.tasks import parent_view
 from taskyard.views.visibility import Visibility
 from taskyard.wire.api import CriticalPath, GraphView, Parent, PathTask
 
@@ -51,15 +53,24 @@ def graph(repo: Repo, id: int, counts: bool, visibility: Visibility, names_url: 
         counts=by_state,
         assigned=assigned,
         parent=_parent(repo, id),
+        child_of=parent_view(repo, repo.task_list.parents([id]).get(id)),
         deadlock=deadlock.of_graph(repo, id, visibility) if row.active else None,
+        launch=(launched := launch_of(repo, id)),
+        links=links_of(repo, id) if launched is not None else [],
     )
     return view if names_url is None else _with_names(repo, id, view, names_url)
 
 
-def is_settled(repo: Repo, id: int) -> bool | None:
-    """Tell whether nothing in a graph can move without a person; the cost does not depend on its size."""
+def brief(repo: Repo, id: int) -> GraphView | None:
+    """Show one graph without counts, parent and deadlock: the cost does not depend on its size."""
     row = repo.read.graph(id)
-    return None if row is None else _view(row).settled
+    return None if row is None else _view(row)
+
+
+def is_settled(repo: Repo, id: int) -> bool | None:
+    """Whether nothing in a graph can move without a person; the cost does not depend on its size."""
+    found = brief(repo, id)
+    return None if found is None else found.settled
 
 
 def with_counts(repo: Repo, views: Iterable[GraphView]) -> list[GraphView]:
@@ -116,8 +127,7 @@ def _parent(repo: Repo, id: int) -> Parent | None:
     (record,) = repo.graphs.peek([id])
     if record.parent is None or record.parent_attempt is None:
         return None
-    (task,) = repo.tasks.read([record.parent])
-    return Parent(text_of(Key(task.id)), record.parent_attempt, text_of(Key(task.graph)))
+    return parent_view(repo, (record.parent, record.parent_attempt))
 
 
 def _named(found: Iterable[tuple[str, int]]) -> dict[str, str]:

@@ -15,8 +15,8 @@ from taskyard.core.attempt_policy import Life, given_again_at
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import ARROWS, ENDED, HOLDING, LEASED, UNSUCCESSFUL, Kind, Millis, Reason, Signal, State
 from taskyard.lifecycle.approve import APPROVE, DENY
-from taskyard.lifecycle.bot_sessions import CONNECTED
-from taskyard.lifecycle.bot_sessions import ENDED as GOODBYE
+from taskyard.lifecycle.bot_events import CONNECTED
+from taskyard.lifecycle.bot_events import ENDED as GOODBYE
 from taskyard.lifecycle.cancel import CANCEL
 from taskyard.lifecycle.release import NO_BOT
 from taskyard.lifecycle.rerun import RERUN
@@ -222,7 +222,7 @@ _ENDS: Final[Mapping[State, str]] = {
 _FAILURES: Final[Mapping[Reason, str]] = {
     Reason.TIMED_OUT: "it timed out",
     Reason.SILENT: "it printed nothing for too long",
-    Reason.BAD_RESULT: "its result, progress or checkpoint cannot be taken",
+    Reason.BAD_RESULT: "its result, progress, checkpoint or files cannot be taken",
     Reason.SIGNALED: "a signal ended it",
     Reason.GRAPH_FAILED: "the graph inside it did not finish",
 }
@@ -230,6 +230,11 @@ _FAILURES: Final[Mapping[Reason, str]] = {
 _NO_RETRY_TEXTS: Final[Mapping[Reason | None, str]] = {
     Reason.RETURNED: ", and had not begun it: this costs no retry",
     Reason.UNRENEWED: ", which had ended it because it could not renew the lease: this costs no retry",
+}
+#: How an attempt was lost that its bot ended by itself.
+_GIVEN_UP: Final[Mapping[Reason | None, str]] = {
+    Reason.MISSING: "its playbook, inventory or files are not there",
+    Reason.BOT_FAILED: "bot {bot} could not run it",
 }
 _PAST: Final = {CANCEL: "canceled", RERUN: "reran"}
 _DECIDED: Final = {APPROVE: "approved", DENY: "denied"}
@@ -283,14 +288,14 @@ class _Search:
         }
 
     def of_asked(self, one: RequestedAction) -> MoveCause:
-        """Say who requested what."""
+        """Return who requested what."""
         note = f" ({one.note})" if one.note else ""
         if one.action == NO_BOT:
             return MoveCause(one.note)
         return MoveCause(f"{_actor(one.actor)} asked: {one.action} the {one.about}{note}")
 
     def of_move(self, move: TaskMove) -> MoveCause:
-        """Say why a task moved."""
+        """Return why a task moved."""
         finder = self._finders.get(move.signal)
         return MoveCause(_FIXED_CAUSES[move.signal]) if finder is None else finder(move)
 
@@ -372,7 +377,7 @@ class _Search:
         return MoveCause(self._decision(move) or "it ended well")
 
     def _decision(self, move: TaskMove) -> str | None:
-        """Say who decided about an approval, or that it timed out."""
+        """Return who decided about an approval, or that it timed out."""
         if self._record.kind != Kind.APPROVAL.text:
             return None
         asked = [one for one in self._history.happened if isinstance(one, RequestedAction) and one.at_ms == move.at_ms]
@@ -391,6 +396,8 @@ class _Search:
 
     def _lost(self, move: TaskMove) -> MoveCause:
         again = "" if move.target in ENDED else "; it is tried again"
+        if move.reason in _GIVEN_UP:
+            return MoveCause(f"{_GIVEN_UP[move.reason].format(bot=move.bot or self._bot(move))}{again}")
         why = _NO_RETRY_TEXTS.get(move.reason, "")
         return MoveCause(f"{self._loss(move, move.bot or self._bot(move))}{why}{again}")
 

@@ -8,15 +8,18 @@ import msgspec
 
 from taskyard.core.graph.errors import Fault
 from taskyard.core.graph.model import routing_key
+from taskyard.core.graph.payload import GRAPH_KINDS, input_trees
 from taskyard.core.graph.rerun import named
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import pool_of
-from taskyard.core.states import ACTIVE, ENDED, LEASED, UNSUCCESSFUL, Kind, Millis, Reason, Signal, sources
+from taskyard.core.states import ACTIVE, ENDED, LEASED, UNSUCCESSFUL, Millis, Reason, Signal, sources
 from taskyard.core.structs import value
+from taskyard.core.tags import all_tags
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.release import NO_BOT
 from taskyard.store.connection import Repo
 from taskyard.store.queries import Row
+from taskyard.store.repo.bots import SnapshotRow
 from taskyard.store.repo.output import StatsRow
 from taskyard.store.repo.read import LastAttemptRow
 from taskyard.store.repo.tasks import AttemptRow, ReusedAttempt
@@ -24,16 +27,30 @@ from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
 from taskyard.views.explain import ExplainFacts, answers
 from taskyard.views.visibility import Visibility
-from taskyard.wire.api import AttemptView, Edge, Identified, Ids, OutputTime, Resolution, Reused, Stats, TaskView
+from taskyard.wire.api import (
+    AttemptView,
+    Edge,
+    FilesRef,
+    Identified,
+    Ids,
+    OutputTime,
+    Parent,
+    Resolution,
+    Reused,
+    Stats,
+    TaskView,
+)
 
 #: How many edges of a task are shown, in each direction.
 EDGES_MAX: Final = 10_000
+#: How many graphs that end with a task are shown.
+CHILDREN_MAX: Final = 100
 #: The task-graph scheduler shows the graph as the dependent of tasks that have no other.
 GRAPH: Final = "task-graph"
 #: How many ids with one suffix are shown, and how many graphs and tasks are looked at for them.
 SUFFIX_MAX: Final = 20
 SUFFIX_LOOKED_MAX: Final = 500
-_INNER: Final = Kind.GRAPH.text
+_INNER: Final = frozenset(kind.text for kind in GRAPH_KINDS)
 
 
 def find(repo: Repo, id: int) -> TaskRecord | None:
@@ -58,6 +75,8 @@ def task(repo: Repo, id: int, url: str, now: Millis, visibility: Visibility) -> 
         return None
     (view,) = _views(repo, [record], url, _reasons(repo, [record], now, visibility))
     definition = repo.tasks.definitions([id])[id][1]
+    slices = decoded(definition).slices
+    files = repo.files.outputs(id).get(record.life.attempt)
     result = repo.read.last_results([id]).get(id)
     dependents = [text_of(Key(edge.dependent)) for edge in repo.edges.page_out_of(id, -1, EDGES_MAX)]
     return replace(
@@ -67,6 +86,11 @@ def task(repo: Repo, id: int, url: str, now: Millis, visibility: Visibility) -> 
         definition=msgspec.Raw(definition.encode()),
         result=None if result is None else msgspec.Raw(result.encode()),
         deadlock=deadlock.of_task(repo, record, visibility) if record.state in ACTIVE else None,
+        children=[
+            text_of(Key(graph)) for graph in repo.task_list.children(id, CHILDREN_MAX) if visibility.graph(graph)
+        ],
+        input_trees=sorted({tree for one in slices for tree in input_trees(one.payload)}),
+        files=None if files is None else FilesRef(files.tree, files.files, files.bytes),
     )
 
 
@@ -84,6 +108,14 @@ def task_rows(repo: Repo, ids: Sequence[int], url: str, now: Millis, visibility:
     """Show tasks in outline."""
     records = repo.tasks.read(ids)
     return _views(repo, records, url, _reasons(repo, records, now, visibility))
+
+
+def parent_view(repo: Repo, attempt: tuple[int, int] | None) -> Parent | None:
+    """Show the attempt with which a graph ends, or that it is; without the task's graph, if the task is deleted."""
+    if attempt is None:
+        return None
+    found = repo.tasks.read([attempt[0]])
+    return Parent(text_of(Key(attempt[0])), attempt[1], text_of(Key(found[0].graph)) if found else "")
 
 
 def find_by_suffix(repo: Repo, digits: str, visibility: Visibility) -> Ids:
@@ -121,13 +153,15 @@ def _views(repo: Repo, records: Sequence[TaskRecord], url: str, reasons: Mapping
     runs, progress = repo.read.last_attempts(ids), repo.output.progress(ids)
     sources = repo.reuse.sources([record.id for record in records if _is_reused(record)])
     graphs = {graph: repo.graphs.definition(graph) for graph in {record.graph for record in records}}
-    subgraphs = repo.graphs.subgraphs([record.id for record in records if record.kind == _INNER])
+    subgraphs = repo.graphs.subgraphs([record.id for record in records if record.kind in _INNER])
     unserved = [one.id for one in records if one.state in ENDED and one.reason == Reason.NO_BOT]
     notes = repo.read.audit_notes(unserved, NO_BOT)
+    owners, parents = repo.task_list.owners(ids), repo.task_list.parents(graphs)
     views = []
     for record in records:
         label, definition = definitions[record.id]
-        key = _routing(record, graphs[record.graph], decoded(definition).routing)
+        task = decoded(definition)
+        key = _routing(record, graphs[record.graph], task.routing)
         run = runs[record.id]
         view = _with_reuse(_with_run(_view(record, label, key, url), run), sources.get(record.id), url)
         found = subgraphs.get((record.id, record.life.attempt))
@@ -138,6 +172,10 @@ def _views(repo: Repo, records: Sequence[TaskRecord], url: str, reasons: Mapping
                 note=notes.get(record.id),
                 progress=progress.get(record.id),
                 inner_graph=None if found is None else text_of(Key(found)),
+                user=owners[record.id][1],
+                authenticated=owners[record.id][0],
+                tags=list(all_tags(task, owners[record.id][1])),
+                parent=parent_view(repo, parents.get(record.graph)),
             )
         )
     return views
@@ -161,7 +199,10 @@ def _with_run(view: TaskView, run: LastAttemptRow) -> TaskView:
 
 def reused(source: ReusedAttempt | None) -> Reused | None:
     """Show the attempt that a task reuses."""
-    return None if source is None else Reused(text_of(Key(source.task)), text_of(Key(source.graph)), source.attempt)
+    if source is None:
+        return None
+    saved_ms = None if source.took_ms is None else max(0, source.took_ms)
+    return Reused(text_of(Key(source.task)), text_of(Key(source.graph)), source.attempt, saved_ms)
 
 
 def _is_reused(record: TaskRecord) -> bool:
@@ -224,7 +265,7 @@ CHUNKS_MAX: Final = 16
 EVENTS_PAGE: Final = 500
 EVENT_PAGES_MAX: Final = 20
 #: The resource use of an attempt that has reported none.
-NO_STATS: Final = StatsRow(0, None, None, None, None, None, None, None, 0)
+NO_STATS: Final = StatsRow(0, None, None, None, None, None, None, None, None, None, None, 0)
 #: The states in which bots claim tasks.
 _QUEUED: Final = frozenset(map(str, sources(Signal.CLAIM)))
 
@@ -232,16 +273,23 @@ _QUEUED: Final = frozenset(map(str, sources(Signal.CLAIM)))
 def attempts(repo: Repo, task: int) -> list[AttemptView]:
     """Show all attempts of a task."""
     stats, results, sizes = repo.output.stats(task), repo.read.results(task), repo.output.sizes(task)
-    queued = _queued(repo, task)
-    return [
+    queued, rows = _queued(repo, task), repo.attempts.of(task)
+    snapshots = repo.bots.snapshots({row.snapshot for row in rows if row.snapshot is not None})
+    files = repo.files.outputs(task)
+    found = [
         _attempt(
             row,
             results.get(row.number),
             sizes.get(row.number, 0),
             stats.get(row.number, NO_STATS),
             queued.get(row.number),
+            None if row.snapshot is None else snapshots.get(row.snapshot),
         )
-        for row in repo.attempts.of(task)
+        for row in rows
+    ]
+    return [
+        replace(one, files=FilesRef(row.tree, row.files, row.bytes)) if (row := files.get(one.number)) else one
+        for one in found
     ]
 
 
@@ -281,7 +329,7 @@ def output_times(
 
 
 def under_way(record: TaskRecord, attempt: int) -> bool:
-    """Tell whether an attempt may still print output."""
+    """Whether an attempt may still print output."""
     return record.life.attempt == attempt and record.state in LEASED
 
 
@@ -302,7 +350,14 @@ def _queued(repo: Repo, task: int) -> dict[int, int]:
     return found
 
 
-def _attempt(row: AttemptRow, published: str | None, size: int, stats: StatsRow, queued_ms: int | None) -> AttemptView:
+def _attempt(
+    row: AttemptRow,
+    published: str | None,
+    size: int,
+    stats: StatsRow,
+    queued_ms: int | None,
+    bot: SnapshotRow | None,
+) -> AttemptView:
     return AttemptView(
         number=row.number,
         bot=row.bot,
@@ -317,6 +372,8 @@ def _attempt(row: AttemptRow, published: str | None, size: int, stats: StatsRow,
         truncated=stats.truncated == 1,
         result=None if published is None else msgspec.Raw(published.encode()),
         stats=_stats(stats, queued_ms) if queued_ms is not None or stats is not NO_STATS else None,
+        bot_version=None if bot is None else bot.version or None,
+        bot_dimensions=None if bot is None else {key: list(values) for key, values in bot.dimensions},
     )
 
 
@@ -324,8 +381,11 @@ def _stats(stats: StatsRow, queued_ms: int | None) -> Stats:
     return Stats(
         queued_ms=queued_ms,
         prepared_ms=stats.prepared_ms,
+        cached_ms=stats.cached_ms,
+        downloaded_ms=stats.downloaded_ms,
         ran_ms=stats.ran_ms,
         uploaded_ms=stats.uploaded_ms,
+        cleaned_ms=stats.cleaned_ms,
         cpu_s=stats.cpu_s,
         memory_bytes=stats.memory_bytes,
         read_bytes=stats.read_bytes,

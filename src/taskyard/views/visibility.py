@@ -8,7 +8,7 @@ class Visibility(Protocol):
     """The rights of the caller, as far as views depend on them."""
 
     def graph(self, graph: int) -> bool:
-        """Tell whether the caller may see a graph."""
+        """Whether the caller may see a graph."""
 
     def bots_of(self, pools: Collection[str]) -> bool:
-        """Tell whether the caller may see the bots of some pools."""
+        """Whether the caller may see the bots of some pools."""

@@ -15,8 +15,12 @@ import msgspec
 from msgspec import Meta
 
 from taskyard.core.attempt_policy import ATTEMPT_SIGNALS
+from taskyard.core.caches import cache_key as cache_key  # noqa: PLC0414 - bots import it from here
+from taskyard.core.caches import cache_name as cache_name  # noqa: PLC0414
 from taskyard.core.graph.model import DESCRIPTION_MAX, NAME_MAX
 from taskyard.core.ids import KEY_DIGITS
+from taskyard.core.resources import SLOTS_MAX as SLOTS_MAX  # noqa: PLC0414
+from taskyard.core.resources import Resources as Resources  # noqa: PLC0414
 from taskyard.core.states import Reason as Reason  # noqa: PLC0414 - bots import it from here
 from taskyard.core.states import Signal as Signal  # noqa: PLC0414
 from taskyard.wire.attempt_limits import NOTHING as NOTHING  # noqa: PLC0414 - for users of the messages
@@ -43,13 +47,13 @@ CHECKPOINT_MAX: Final = 65_536
 PROGRESS_MAX: Final = 4_096
 #: One error that a bot reports about itself, in characters; longer texts are cut.
 TROUBLE_MAX: Final = 1_000
-#: The slots of one bot. A pool may sum the slots of its bots to its capacity.
-SLOTS_MAX: Final = 1_000_000
 #: The reason why a bot is quarantined or in maintenance, in characters; a traceback fits.
 WHY_MAX: Final = DESCRIPTION_MAX
 #: The dimension keys of a bot, and the values of one key: more than a slice may ask for, since a bot serves many kinds.
 BOT_DIMENSIONS_MAX: Final = 128
 BOT_DIMENSION_VALUES_MAX: Final = 128
+#: The caches that one bot reports. It drops the one that was used least lately when there are more.
+CACHES_HELD_MAX: Final = 256
 #: How long a poll that wants work may wait for it.
 WAIT_MAX_MS: Final = 20_000
 #: Inputs of a task that are larger together, in characters, are fetched separately, from `/api/v1/tasks/{id}/inputs`.
@@ -67,6 +71,8 @@ REASONS: Final = frozenset(
         Reason.BAD_RESULT,
         Reason.UNRENEWED,
         Reason.RETURNED,
+        Reason.MISSING,
+        Reason.BOT_FAILED,
     }
 )
 
@@ -101,6 +107,8 @@ NameOrEmpty: TypeAlias = Annotated[str, Meta(max_length=NAME_MAX, extra={"text":
 Progress: TypeAlias = Annotated[str, Meta(min_length=1, max_length=PROGRESS_MAX, extra={"text": "text"})]
 Why: TypeAlias = Annotated[str, Meta(min_length=1, max_length=WHY_MAX, extra={"text": "text"})]
 Checkpoint: TypeAlias = Annotated[bytes, Meta(max_length=CHECKPOINT_MAX)]
+#: A name, and the digest of a submitter (`cache_key`). No text that a database could not store.
+CacheKey: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9_][a-z0-9_-]{0,63}\.[0-9a-f]{16}\Z")]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=NUMBER_MAX)]
 Slots: TypeAlias = Annotated[int, Meta(ge=1, le=SLOTS_MAX)]
 
@@ -132,18 +140,21 @@ class Hello(Message, Generic[TaskRef], frozen=True):
     quarantined: Why | None = None
     maintenance: Why | None = None
     draining: bool = False
-    version: str = ""
+    version: NameOrEmpty = ""  # of its program
     # The attempts that earlier lives in the same folder had begun; the other attempts that they had leased come back at
     # no cost. None: unknown.
     begun: Annotated[tuple[Begun[TaskRef], ...], Meta(max_length=POLL_ITEMS_MAX)] | None = None
 
 
 class Stats(Message, frozen=True):
-    """The cost of an attempt: milliseconds for each phase, processor seconds, bytes."""
+    """The cost of an attempt: milliseconds for each part, processor seconds, bytes."""
 
     prepared_ms: Count | None = None
+    cached_ms: Count | None = None
+    downloaded_ms: Count | None = None
     ran_ms: Count | None = None
     uploaded_ms: Count | None = None
+    cleaned_ms: Count | None = None
     cpu_s: Seconds | None = None
     memory_bytes: Count | None = None
     read_bytes: Count | None = None
@@ -201,6 +212,7 @@ class Poll(Message, Generic[TaskRef], frozen=True):
     ] = ()
     wait_ms: int = 0  # how long the bot can wait for the first task
     begun: Annotated[tuple[Begun[TaskRef], ...], Meta(max_length=POLL_ITEMS_MAX)] = ()  # only where it is new
+    caches: Annotated[tuple[CacheKey, ...], Meta(max_length=CACHES_HELD_MAX)] | None = None  # all; only if it is new
 
 
 class Goodbye(Message, frozen=True):
@@ -231,6 +243,7 @@ class Welcome(Message, frozen=True):
     lease_ms: int  # how long an attempt may run without a renewal, counted from when the bot *sent* its request
     guard_ms: int  # how long after that the server waits before it gives the task to another bot
     wait_max_ms: int
+    update: str | None = None  # why its program should be replaced by a newer one
 
 
 class Lease(Message, frozen=True):
@@ -252,6 +265,25 @@ class Lease(Message, frozen=True):
     deadline_ms: int | None = None
     disconnect: Literal["strict", "keep"] = "strict"
     submitter: str = ""  # Python functions of different submitters share no process
+    takes: Resources | None = None  # what it takes of the bot; None: one slot
+
+
+class AttemptSecret(Message, frozen=True):
+    """A secret for an attempt."""
+
+    variable: str
+    body: bytes
+    is_file: bool = False  # the variable gets the path of a file with the secret
+
+    def __repr__(self) -> str:
+        """Show it without its value, wherever it is logged."""
+        return f"AttemptSecret({self.variable!r})"
+
+
+class AttemptSecrets(Message, frozen=True):
+    """The secrets of an attempt, which it fetches with its own token when it is about to begin."""
+
+    items: list[AttemptSecret] = []
 
 
 class Renewed(Message, frozen=True):

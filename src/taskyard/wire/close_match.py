@@ -8,7 +8,7 @@ __all__ = ["closest", "unknown_name"]
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """Say that a name is unknown, and suggest the closest known one, or list the known ones if they are few."""
+    """Return a message about an unknown name, with the closest known one, or the known ones if they are few."""
     names = list(known)
     found = closest(name, names)
     more = f'Did you mean "{found}"?' if found else _list(names)

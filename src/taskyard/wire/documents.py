@@ -17,7 +17,7 @@ from typing import Final
 # A fault is plain text and a place. Nothing here knows a rule of graphs or of YAML.
 
 
-#: A person mends a page of faults at a time; a hostile document must not buy an answer longer than itself.
+#: A person fixes a page of faults at a time; a hostile document must not cause an answer longer than itself.
 FAULTS_MAX = 100
 
 
@@ -32,7 +32,7 @@ class Fault:
 
 
 class RefusedDocument(ValueError):
-    """A document that nothing is done with; `faults` says why, each fault once."""
+    """A refused document; `faults` has every fault once."""
 
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = tuple(faults)
@@ -40,7 +40,7 @@ class RefusedDocument(ValueError):
 
 
 class UnreadableDocument(RefusedDocument):
-    """A text that is no good document; `value` is what could be read all the same, if reading came to the end."""
+    """A text that is not a valid document; `value` is what could be read, if reading came to the end."""
 
     def __init__(self, faults: Iterable[Fault], value: object = None) -> None:
         super().__init__(faults)
@@ -60,7 +60,7 @@ class Findings:
             raise UnreadableDocument([*self._faults, Fault(f"there are more than {FAULTS_MAX} faults")])
 
     def stop(self, message: str, line: int | None = None, column: int | None = None) -> UnreadableDocument:
-        """Give the error for a fault that ends the reading, with those found before it."""
+        """Return the error for a fault that ends the reading, with those found before it."""
         return UnreadableDocument([*self._faults, Fault(message, line=line, column=column)])
 
     def refuse(self, value: object = None) -> None:
@@ -72,7 +72,7 @@ class Findings:
 # What the two forms of a document share: the limits, and how numbers and places are read.
 
 
-#: A graph of 100 000 small tasks fits; a client's memory is safe from what is bigger.
+#: A graph of 100 000 small tasks fits; a larger text could exhaust the memory of a client.
 DOCUMENT_BYTES_MAX: Final = 10 * 1024 * 1024
 #: People nest graphs in graphs a few times, at five levels each; Python's own stack ends near 1 000.
 DEPTH_MAX: Final = 100
@@ -86,7 +86,7 @@ Path = tuple[str | int, ...]
 
 
 def place_of(text: str, offset: int) -> tuple[int, int]:
-    """Give the line and column, from 1, of a character."""
+    """Return the line and column, from 1, of a character."""
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
@@ -111,14 +111,23 @@ def shortened(text: str, length_max: int = 40) -> str:
     return text if len(text) <= length_max else f"{text[:length_max]}..."
 
 
-__all__ = ["DOCUMENT_BYTES_MAX", "Fault", "Path", "UnreadableDocument", "find_lines", "read_document"]
+__all__ = [
+    "DOCUMENT_BYTES_MAX",
+    "Fault",
+    "Path",
+    "UnreadableDocument",
+    "find_document_lines",
+    "find_lines",
+    "read_document",
+    "read_documents",
+]
 
-#: Faults are placed in texts up to this size, in about a second; in bigger ones their paths have to do.
+#: Faults are placed in texts up to this size, in about a second; in larger texts faults have only paths.
 PLACED_BYTES_MAX: Final = 1024 * 1024
 
 
 def read_document(text: bytes, name: str = "") -> object:
-    """Read YAML or JSON, told apart by the name's ending or else by a leading `{`; raise `UnreadableDocument`."""
+    """Read YAML or JSON, by the ending of the name or else by a leading `{`; raise `UnreadableDocument`."""
     decoded = _decode(text)
     # A parser costs time to load, so only the one that is needed is.
     if _is_json(decoded, name):
@@ -128,8 +137,34 @@ def read_document(text: bytes, name: str = "") -> object:
     return yaml_reader.read(decoded)
 
 
+def read_documents(text: bytes, name: str = "") -> list[tuple[Path, object]]:
+    """Read a file with several documents, each with its place: YAML with `---` between them, or one list of them.
+
+    JSON has one document, or a list. A place is the number of a document, and in a list the number of its entry.
+    """
+    decoded = _decode(text)
+    if _is_json(decoded, name):
+        found = [read(decoded)]
+    else:
+        from taskyard.wire import yaml_reader  # noqa: PLC0415
+
+        found = yaml_reader.read_all(decoded)
+    if len(found) == 1 and isinstance(found[0], list):
+        return [((0, place), one) for place, one in enumerate(found[0])]
+    return [((place,), one) for place, one in enumerate(found) if one is not None]
+
+
+def find_document_lines(text: bytes, paths: Collection[Path]) -> Mapping[Path, int]:
+    """Return on which line each path begins, as `find_lines` does; a path begins with the place of its document."""
+    if len(text) > PLACED_BYTES_MAX:
+        return {}
+    from taskyard.wire import yaml_reader  # noqa: PLC0415
+
+    return yaml_reader.find_lines(text.decode("utf-8-sig"), paths, several=True)
+
+
 def find_lines(text: bytes, paths: Collection[str]) -> Mapping[str, int]:
-    """Say on which line of a readable document each path begins, or the nearest value around it, where known.
+    """Return on which line of a readable document each path begins, or the nearest value around it, where known.
 
     A path is written as faults write it: `tasks.test.requires[1]`, `tasks["a b"].task`.
     """
@@ -196,7 +231,7 @@ def read(text: str) -> object:
 
 
 def _is_deep(value: object) -> bool:
-    """Tell whether lists and objects stand too deep inside each other, level by level."""
+    """Whether lists and objects are nested too deep, level by level."""
     level = [value]
     for _ in range(DEPTH_MAX):
         below: list[object] = []
@@ -273,10 +308,10 @@ def _add_duplicates(keys: list[str], findings: Findings) -> None:
         seen.add(key)
 
 
-# How deep lists and objects of a JSON text stand inside each other, told without reading it.
+# The nesting depth of a JSON text, found without parsing it.
 #
-# Readers of JSON recurse, and how far they get depends on who calls them: what one part of the system still reads,
-# another may not. So whatever passes through as it was written is bounded where it comes in.
+# JSON parsers recurse, and how deep they get depends on their caller: a text that one part of the system reads may fail
+# in another. So the depth of texts that are passed on unparsed is checked where they arrive.
 
 
 #: A whole string, or brackets in a row; possessive, so that a string of megabytes takes no stack.
@@ -284,7 +319,7 @@ _STRING_OR_BRACKET: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]+|[\]}]+', r
 
 
 def is_deep(text: bytes) -> bool:
-    """Tell whether a text nests more than `DEPTH_MAX` deep. Most are too small for that, and cost nothing."""
+    """Whether a text nests more than `DEPTH_MAX` deep. Most are too small for that, and cost nothing."""
     if len(text) <= DEPTH_MAX or text.count(b"[") + text.count(b"{") <= DEPTH_MAX:
         return False
     depth = 0

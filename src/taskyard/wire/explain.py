@@ -1,4 +1,4 @@
-"""Why tasks do not run, as JSON: what the server tells people and their programs about one task or a whole graph.
+"""Why tasks do not run, as JSON: the answers of the server about one task or a whole graph.
 
 Plain dataclasses, as in `wire/api.py`. What does not belong to a reason is null or empty. Lists are cut after a few
 items; a number beside each says how many there are.
@@ -12,7 +12,7 @@ from taskyard.wire.api import Deadlock
 
 @dataclass(frozen=True, slots=True)
 class WhyPrerequisite:
-    """A prerequisite that says no, and where it is."""
+    """A prerequisite that holds a task, and its state."""
 
     task: str
     label: str
@@ -23,7 +23,7 @@ class WhyPrerequisite:
 
 @dataclass(frozen=True, slots=True)
 class WhyOther:
-    """Another task that is in the way; one that the asker may not see has only its state."""
+    """Another task that holds this one; if the caller may not read it, only its state is shown."""
 
     task: str | None
     label: str
@@ -36,7 +36,7 @@ class WhyBot:
     """A bot that matches and cannot take the task."""
 
     bot: str
-    standing: str  # quarantined, maintenance, draining, dead, gone, leaves
+    standing: str  # quarantined, maintenance, draining, dead, gone, leaves, reserved
     note: str
     last_seen_ms: int
 
@@ -60,15 +60,17 @@ class WhyNearest:
 
 @dataclass(frozen=True, slots=True)
 class WhyBots:
-    """How the bots stand that match, and the nearest one when none does."""
+    """The availability of the bots that match, and the nearest one when none does."""
 
     known: int  # how many were looked at
     whole: bool  # whether these are all
     matching: int
-    standing: dict[str, int]  # how many of those that match stand how
+    standing: dict[str, int]  # how many of those that match, by availability
     named: list[WhyBot]
     absent: dict[str, list[str]]  # what is asked for and no bot has at all
     nearest: WhyNearest | None
+    kept: list[str] = field(default_factory=list)  # some of those that are kept free for such a task
+    meant: dict[str, str] = field(default_factory=dict)  # keys that no bot of the pool has, and what was probably meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class WhySlice:
 
 @dataclass(frozen=True, slots=True)
 class Reasoned:
-    """One task, the first guard that says no to it, and everything that belongs to that."""
+    """One task, the first guard that holds it, and everything about that."""
 
     task: str
     graph_id: str
@@ -93,7 +95,7 @@ class Reasoned:
     sentence: str
     since_ms: int | None  # when it came into its state
     prerequisites: list[WhyPrerequisite] = field(default_factory=list)
-    unmet: int = 0  # how many prerequisites say no
+    unmet: int = 0  # how many prerequisites hold it
     name: str | None = None  # of the mutex, the limit or the pool
     other: WhyOther | None = None  # who holds that, or comes first
     other_since_ms: int | None = None
@@ -107,19 +109,19 @@ class Reasoned:
     until_ms: int | None = None  # when a start that is too early, or a person's time to decide, is over
     dimensions: dict[str, list[str]] = field(default_factory=dict)
     bots: WhyBots | None = None
-    ahead: int | None = None  # how many stand before it
+    ahead: int | None = None  # how many tasks are before it
     ahead_whole: bool = True  # whether all of them were counted
     slice: WhySlice | None = None
     attempt: int | None = None
     bot: str | None = None
     graph_inside: str | None = None  # the graph that its attempt is
     exit_code: int | None = None
-    actor: str | None = None  # who wanted it to end
+    actor: str | None = None  # who canceled it
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A task on the way from the one that was asked about to what holds it in the end."""
+    """A task between the explained one and a root cause."""
 
     depth: int  # 1: a prerequisite of the task itself
     needed_by: str  # the task that it was found for
@@ -129,7 +131,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class WhyView:
-    """Why a task does not run: in a sentence, as data, and with all that it hangs on, the nearest first."""
+    """Why a task does not run: as a sentence, as data, and with all tasks it depends on, the nearest first."""
 
     sentence: str
     why: Reasoned
@@ -166,10 +168,10 @@ class WhyGraphView:
     deadlock: Deadlock | None = None  # workflows that wait for each other keep it from its end
 
 
-# What would become of a graph if it were submitted now, as JSON. Plain dataclasses, as in `wire/api.py`.
+# The dry run of a graph, as JSON. Plain dataclasses, as in `wire/api.py`.
 
 
-#: What would become of a task: it begins at once, waits for something, comes after others, or no bot can run it.
+#: The forecast for a task: it begins at once, waits for something, comes after others, or no bot can run it.
 NOW: Final = "now"
 WAITS: Final = "waits"
 AFTER: Final = "after"
@@ -179,7 +181,7 @@ VERDICTS: Final = (NEVER, WAITS, NOW, AFTER)
 
 @dataclass(frozen=True, slots=True)
 class DryTask:
-    """One task: what would become of it, and why; what does not belong to its reason is null or empty."""
+    """One task: when it would run, and why; what does not belong to its reason is null or empty."""
 
     label: str
     verdict: str  # now, waits, after, never
@@ -200,7 +202,7 @@ class DryTask:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What would become of a graph; nothing was stored."""
+    """The dry run of a graph; nothing was stored."""
 
     name: str
     tasks: int

@@ -1,60 +1,67 @@
-"""What is told of a graph while it runs, and of its end: plain facts, for any view to draw.
+"""What happens in a graph while it runs, and how it ended, for any view to show.
 
-Text that a task printed is in here as it came; whoever shows it makes it harmless first.
+Output of tasks is here as it was printed: views must make it harmless.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, NamedTuple
 
 from taskyard.core.states import GraphState, Reason, State
 
-if TYPE_CHECKING:
-    from taskyard.wire.explain import WhyGraphView
+__all__ = [
+    "SIGNALED_BASE",
+    "Decide",
+    "GraphState",
+    "Outcome",
+    "Printed",
+    "Progress",
+    "Question",
+    "Reason",
+    "RunningTask",
+    "State",
+    "shell_exit_code",
+]
 
-__all__ = ["STILL_SECONDS", "GraphState", "Observer", "Outcome", "Printed", "Progress", "Question", "Reason", "State"]
+#: The exit code of a process that a signal ended is this plus the number of the signal, as in a shell.
+SIGNALED_BASE: Final = 128
 
-#: When no task of a graph has moved for so long, it is told what holds the graph.
-STILL_SECONDS: Final = 3.0
+
+def shell_exit_code(code: int | None) -> int | None:
+    """Return an exit code as a shell does: bots report a signal as a negative number."""
+    return SIGNALED_BASE - code if code is not None and code < 0 else code
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a task is now; `attempt` counts from 1, 0 says that none began. Of an ended attempt, also how it ended."""
+    """A task as it is now, with the end of its last attempt; `attempt` counts from 1, and 0 means that none began."""
 
     label: str
-    state: State
+    state: str
     attempt: int = 0
-    reason: Reason | None = None
+    reason: str | None = None
     exit_code: int | None = None
     elapsed_ms: int | None = None
     tail: str = ""
     blocked_by: tuple[str, ...] = ()
     result: object = None  # what its last attempt published; only in an outcome
+    note: str | None = None  # what was missing, if no bot could run it; only of a task on a server,
+    id: str = ""  # as its id
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """Some of what an attempt of a task printed, as it came."""
+    """A piece of the output of a task, as it was printed."""
 
     label: str
     output: bytes
 
 
-class Observer(Protocol):
-    """Hears of everything that happens in a run, from one thread."""
+class RunningTask(NamedTuple):
+    """An attempt that runs."""
 
-    def show(self, progress: Progress) -> None:
-        """Hear what became of a task."""
-        ...
-
-    def printed(self, piece: Printed) -> None:
-        """Hear what a task printed, piece by piece, if that is wanted; the end of an attempt comes after its pieces."""
-        ...
-
-    def hold(self, held: "WhyGraphView | None") -> None:
-        """Hear what holds the graph while nothing moves, again and again; None: it moves again."""
-        ...
+    label: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +73,16 @@ class Question:
     message: str
 
 
+#: Answers a question, or returns None if there is no answer yet; called with None if there is no question.
+Decide = Callable[[Question | None], bool | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a graph ended, with the last that is known of each task, in the document's order."""
+    """How a graph ended, with each task as it is then, in the order of the document."""
 
     name: str
     state: GraphState
     elapsed_ms: int
     tasks: Mapping[str, Progress]
-    deadlock: str = ""  # graphs inside wait for each other: who for whom
+    deadlock: str = ""  # which graphs inside tasks wait for each other, if that is why nothing moves

@@ -63,7 +63,17 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 def read(text: str) -> object:
     """Read the one document in `text`."""
-    builder = _Builder()
+    return _read(text, _Builder())
+
+
+def read_all(text: str) -> list[object]:
+    """Read all documents in `text`."""
+    found: list[object] = []
+    _read(text, _Builder(found))
+    return found
+
+
+def _read(text: str, builder: "_Builder") -> object:
     for match in _UNPRINTABLE.finditer(text):
         builder.findings.add(f"the character U+{ord(match[0]):04X} is not allowed", *place_of(text, match.start()))
     builder.findings.refuse()
@@ -72,9 +82,17 @@ def read(text: str) -> object:
     return builder.finish()
 
 
-def find_lines(text: str, paths: Collection[Path]) -> Mapping[Path, int]:
-    """Say on which line each path begins, or the nearest value around it that stands in the text."""
-    walk, lines = _Walk(), dict[tuple[str | int | None, ...], int]()
+def is_plain_text(text: str) -> bool:
+    """Whether a scalar that is written without quotes is read as this text, and not as a number or a word."""
+    return text not in _WORDS and _NUMBER.fullmatch(text) is None
+
+
+def find_lines(text: str, paths: Collection[Path], *, several: bool = False) -> Mapping[Path, int]:
+    """Return on which line each path begins, or the nearest value around it that stands in the text.
+
+    With `several` documents, a path begins with the number of its document, from 0.
+    """
+    walk, lines = _Walk(several), dict[tuple[str | int | None, ...], int]()
     try:
         for event in _events(text, Findings()):
             if (path := walk.take(event)) is not None:
@@ -133,9 +151,11 @@ class _Anchored:
 class _Builder:
     """Takes events, gives a value."""
 
-    def __init__(self) -> None:
+    def __init__(self, several: list[object] | None = None) -> None:
+        """Take where to put several documents; without that, there has to be one."""
         self.findings = Findings()
-        self._root: list[object] = []
+        self._takes_several = several is not None
+        self._root: list[object] = [] if several is None else several
         self._stack: list[_Open] = []
         self._anchored: dict[str, _Anchored] = {}
         self._nodes = 0
@@ -150,6 +170,8 @@ class _Builder:
             self._close()
         elif isinstance(event, AliasEvent):
             self._alias(event)
+        elif isinstance(event, DocumentStartEvent) and self._takes_several:
+            self._anchored.clear()
         elif isinstance(event, DocumentStartEvent) and self._root:
             raise self.findings.stop("a second document begins here; one file is one graph", *_place(event))
 
@@ -280,11 +302,11 @@ def _spelled(value: object) -> str:
 class _Walk:
     """Where in a document its events are: the key or index at every level, or None where a key comes next."""
 
-    def __init__(self) -> None:
-        self._steps: list[str | int | None] = []
+    def __init__(self, several: bool = False) -> None:
+        self._steps: list[str | int | None] = [0] if several else []
 
     def take(self, event: Event) -> tuple[str | int | None, ...] | None:
-        """Give the path that this event is part of, if it begins a key or a value."""
+        """Return the path that this event is part of, if it begins a key or a value."""
         if isinstance(event, CollectionEndEvent):
             self._steps.pop()
             self._advance()

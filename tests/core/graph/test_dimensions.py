@@ -19,6 +19,10 @@ from tests.each_row import each_row
         ({"pool": ["lab"]}, (("pool", ("lab",)),)),
         ({"id": "rack4", "zone": "b"}, (("id", ("rack4",)), ("pool", ("default",)), ("zone", ("b",)))),
         ({"a": ["x|y", "v|w"], "b": "1|2"}, (("a", ("v|w", "x|y")), ("b", ("1|2",)), ("pool", ("default",)))),
+        (
+            {"gb": [">=16.0", "<064"], "n": "!=1|x"},
+            (("gb", ("<64", ">=16")), ("n", ("!=1|x",)), ("pool", ("default",))),
+        ),
     ],
 )
 def test_dimensions_have_one_canonical_order(given_: object, read: Dimensions) -> None:
@@ -68,6 +72,16 @@ def test_equal_demands_are_read_alike(keys: list[str], values: list[str]) -> Non
         ({"os": "a|a"}, ".os", 'repeats an alternative in "a|a"; name it once'),
         ({"os": "a||b"}, ".os", 'has an alternative that is empty or has outer blanks in "a||b"'),
         ({"os": "a| b"}, ".os", 'has an alternative that is empty or has outer blanks in "a| b"'),
+        ({"gb": ">=16GiB"}, ".gb", 'must be one of >= <= != > < and a decimal number, such as >=16; got ">=16GiB"'),
+        ({"gb": ">= 16"}, ".gb", 'must be one of >= <= != > < and a decimal number, such as >=16; got ">= 16"'),
+        ({"gb": "<1e3"}, ".gb", 'must be one of >= <= != > < and a decimal number, such as >=16; got "<1e3"'),
+        ({"gb": ">"}, ".gb", 'must be one of >= <= != > < and a decimal number, such as >=16; got ">"'),
+        ({"os": "!=Linux"}, ".os", 'must be one of >= <= != > < and a decimal number, such as >=16; got "!=Linux"'),
+        ({"gb": "8|>=x"}, ".gb", 'must be one of >= <= != > < and a decimal number, such as >=16; got ">=x"'),
+        ({"gb": "=>16"}, ".gb", 'begins with =>, which is no operator; write >=16; got "=>16"'),
+        ({"gb": ["==16"]}, ".gb[0]", 'begins with ==, which is no operator; write 16; got "==16"'),
+        ({"id": ">=4"}, ".id", "must not begin with >=: id is a name, which is not compared"),
+        ({"pool": "!=4"}, ".pool", "must not begin with !=: pool is a name, which is not compared"),
         (
             {"os": "a|b|c", "gpu": ["1|2|3"]},
             "",

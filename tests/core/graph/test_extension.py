@@ -172,6 +172,6 @@ def _nodes(document: dict[str, object]) -> dict[str, object]:
     return nodes
 
 
-def test_a_digest_does_not_tell_of_which_node_a_task_was_made() -> None:
+def test_a_digest_does_not_depend_on_the_node_of_a_task() -> None:
     made = Task("t[x]", (Slice((), {"noop": True}, Kind.NOOP),))
     assert digest(struct_replace(made, node="t")) == digest(made)

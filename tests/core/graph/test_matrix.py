@@ -199,7 +199,7 @@ def test_a_combination_that_is_required_twice_is_refused() -> None:
     assert faults_of(document) == [("tasks.end.requires[1]", 'repeats "t[mac]" on success; require it once')]
 
 
-def test_nobody_is_blamed_for_requiring_a_faulty_matrix() -> None:
+def test_requiring_a_faulty_matrix_is_no_further_fault() -> None:
     document = graph(t=node(matrix={}), end=node(requires=["t", {"task": "t", "where": {"a": 1}}]))
     assert [path for path, _ in faults_of(document)] == ["tasks.t.matrix"]
 
@@ -242,7 +242,7 @@ def test_a_large_task_is_not_multiplied_without_end() -> None:
     assert faults_of(graph(t=heavy)) == [("tasks.t", "makes more than 10000000 values; split it")]
 
 
-def test_a_number_stands_as_it_is_written_where_a_text_is_wanted() -> None:
+def test_a_number_becomes_text_as_written_where_a_text_is_expected() -> None:
     work = {"command": ["x", {"$matrix": "n"}], "env": {"N": {"$matrix": "n"}}}
     task = {"dimensions": {"cores": {"$matrix": "n"}}, "weight": {"$matrix": "n"}, "payload": work}
     (made,) = read({"tasks": {"t": {"matrix": {"n": [4]}, "task": task}}}).tasks.values()

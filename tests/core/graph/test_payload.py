@@ -10,8 +10,10 @@ from tests.core.graph.documents import NOOP, faults_of, graph, node, payload, re
 from tests.each_row import each_row
 
 SUBS = {"$subs": "taskId:a"}
-KINDS = "command, script, python, ansible, approval, graph, noop"
+KINDS = "command, script, python, ansible, git, approval, graph, noop"
 PATH = "must be a relative path with / and without .."
+
+NAMED = "a string of 1 to 255 characters, none hidden, or an object with the fields of an entry of secrets"
 
 
 @each_row(
@@ -31,6 +33,7 @@ PATH = "must be a relative path with / and without .."
         ({"approval": {"message": "Ship it?", "on_timeout": "approve"}}, Kind.APPROVAL),
         ({"graph": {"tasks": {}}}, Kind.GRAPH),
         ({"noop": True}, Kind.NOOP),
+        ({"command": ["npm"], "caches": {"npm": ".npm", "go-build": "deep/cache"}}, Kind.COMMAND),
         (
             {
                 "script": "x",
@@ -48,7 +51,8 @@ PATH = "must be a relative path with / and without .."
 )
 def test_a_payload_has_one_kind(fields: dict[str, object], kind: Kind) -> None:
     only = read_task(payload(**fields)).slices
-    dimensions = () if kind in SERVER_KINDS else (("pool", ("default",)),)
+    needed = ((kind.text, (">=2",)),) if kind is Kind.ANSIBLE else ()
+    dimensions = () if kind in SERVER_KINDS else (*needed, ("pool", ("default",)))
     assert only == (Slice(dimensions, fields, kind),)
 
 
@@ -78,8 +82,6 @@ def test_a_payload_has_one_kind(fields: dict[str, object], kind: Kind) -> None:
         ({"command": ["x"], "args": []}, ".args", 'belongs to "python"; a command holds its own arguments'),
         ({"command": ["x"], "shell": "bash"}, ".shell", 'belongs to "script"; a command names its program itself'),
         ({"script": "x", "fresh": True}, ".fresh", 'belongs to "python"; a program has a process of its own anyway'),
-        ({"ansible": {}}, ".ansible", 'needs either "playbook" or "module"'),
-        ({"ansible": {"playbook": "x", "module": "y"}}, ".ansible", 'needs either "playbook" or "module"'),
         (
             {"ansible": {"playbook": "x", "fork": 1}},
             ".ansible.fork",
@@ -88,7 +90,7 @@ def test_a_payload_has_one_kind(fields: dict[str, object], kind: Kind) -> None:
         (
             {"ansible": 5},
             ".ansible",
-            "must be a string of 1 to 4096 characters, or an object with the fields of a play; got 5",
+            "must be a relative path, or an object with the fields of a play; got 5",
         ),
         ({"ansible": ""}, ".ansible", "must be a string of 1 to 4096 characters; got 0"),
         (
@@ -129,12 +131,56 @@ def test_a_payload_has_one_kind(fields: dict[str, object], kind: Kind) -> None:
             "must hold at most 128 entries; got 129",
         ),
         (
-            {"noop": True, "secrets": {"A": SUBS}},
+            {"noop": True, "secrets": {"A": 5}},
             ".secrets.A",
-            "must be a string of 1 to 255 characters, none hidden; got an object",
+            f"must be {NAMED}; got 5",
+        ),
+        ({"noop": True, "secrets": {"A": {}}}, ".secrets.A", 'needs the field "name"'),
+        ({"noop": True, "secrets": {"A": {"name": "x", "file": 1}}}, ".secrets.A.file", "must be true or false; got 1"),
+        (
+            {"noop": True, "secrets": {"TASKYARD_A": "x"}},
+            ".secrets.TASKYARD_A",
+            "is for the bot to set; do not begin it with TASKYARD_",
         ),
         ({"noop": True, "env": {"A": ""}, "secrets": {"A": "x"}}, ".secrets.A", "is in env too; keep one"),
         ({"noop": True, "outputs": ["/etc"]}, ".outputs[0]", PATH),
+        ({"script": "x", "caches": {"npm": "../up"}}, ".caches.npm", PATH),
+        ({"script": "x", "caches": {"npm": "a/./b"}}, ".caches.npm", 'is not in its shortest form; write "a/b"'),
+        (
+            {"script": "x", "caches": {"npm": SUBS}},
+            ".caches.npm",
+            "must be a string of 1 to 4096 characters; got an object",
+        ),
+        (
+            {"script": "x", "caches": {"Npm": "a"}},
+            ".caches.Npm",
+            'must be a name of a-z, 0-9, _ and - (at most 64); got "Npm"',
+        ),
+        (
+            {"script": "x", "caches": {"a": "x", "b": "x"}},
+            ".caches.b",
+            "has the path of the cache a; each needs its own",
+        ),
+        (
+            {"script": "x", "caches": {"a": "x", "b": "x/y"}},
+            ".caches.b",
+            "is inside the cache a; give it a path of its own",
+        ),
+        (
+            {"script": "x", "caches": {f"c{index}": f"c{index}" for index in range(17)}},
+            ".caches",
+            "must hold at most 16 entries; got 17",
+        ),
+        (
+            {"python": "m:f", "caches": {"a": "x"}},
+            ".caches",
+            "belongs to a command or a script; a function has no folder of its own",
+        ),
+        (
+            {"script": "x", "cwd": "/srv", "caches": {"a": "x"}},
+            ".caches",
+            "is put into the fresh folder of a task, where this one does not start; remove cwd",
+        ),
         ({"noop": True, "outputs": ["a/../b"]}, ".outputs[0]", PATH),
         ({"noop": True, "outputs": ["a\\b"]}, ".outputs[0]", PATH),
         ({"noop": True, "outputs": ["./a//b/"]}, ".outputs[0]", 'is not in its shortest form; write "a/b"'),
@@ -192,7 +238,10 @@ def test_a_slice_is_laid_over_the_task_field_by_field() -> None:
         (
             [{"priority": 1}],
             "[0].priority",
-            'unknown field "priority" of a slice; its fields are dimensions, expires, wait_for_capacity, payload',
+            (
+                'unknown field "priority" of a slice; its fields are dimensions, expires, wait_for_capacity, slots, '
+                "cpus, memory, gpus, payload"
+            ),
         ),
         ([{"expires": "8d"}], "[0].expires", 'must be a duration from 1s to 7d, such as 90s or 1h30m; got "8d"'),
     ],
@@ -204,7 +253,7 @@ def test_bad_slices_are_refused(slices: object, path: str, message: str) -> None
 @pytest.mark.parametrize(
     ("field", "value"), [("dimensions", {"os": "x"}), ("expires", "1m"), ("wait_for_capacity", False)]
 )
-def test_what_belongs_to_a_slice_does_not_stand_beside_slices(field: str, value: object) -> None:
+def test_fields_of_a_slice_are_refused_beside_slices(field: str, value: object) -> None:
     message = "belongs to a slice; move it into the slices"
     assert faults_of(task(slices=[{}], **{field: value})) == [(f"tasks.a.task.{field}", message)]
 

@@ -1,4 +1,4 @@
-"""What a document is made of, before anybody asks what it means."""
+"""The survey of a document: its values, before it is read."""
 
 from datetime import UTC, datetime
 

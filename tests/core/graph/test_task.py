@@ -1,4 +1,4 @@
-"""The fields of a task, one by one: what they refuse, and in which words."""
+"""The fields of a task, one by one: what they refuse, and with which message."""
 
 import pytest
 

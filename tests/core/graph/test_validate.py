@@ -1,4 +1,4 @@
-"""The door: whole documents in, a graph or every fault out."""
+"""Validation of whole documents: a graph, or every fault."""
 
 import pytest
 from hypothesis import example, given
@@ -240,7 +240,7 @@ def test_every_fault_is_listed_at_once() -> None:
         ("tasks.test.requires[3]", '"test" requires itself; remove it'),
         (
             "tasks.test.task.payload",
-            "says nothing to run; add one of command, script, python, ansible, approval, graph, noop",
+            "says nothing to run; add one of command, script, python, ansible, git, approval, graph, noop",
         ),
         ('tasks["a b"]', 'needs the field "task"'),
         ("tasks.c.task.payload.script.$subs", 'unknown label "tset"; did you mean "test"?'),
@@ -274,7 +274,7 @@ def test_every_fault_is_listed_at_once() -> None:
             [
                 (
                     "tasks.a.task.payload",
-                    "says nothing to run; add one of command, script, python, ansible, approval, graph, noop",
+                    "says nothing to run; add one of command, script, python, ansible, git, approval, graph, noop",
                 )
             ],
         ),
@@ -424,7 +424,7 @@ PLAIN = st.recursive(
 )
 NAMES = sorted({field.name for fields in FIELDS.values() for field in fields} | {"a", "b", "$subs", "$matrix", "os"})
 WORDS = ["a", "b", "taskId:a", "a[x]", "1h", "2030-01-01T00:00:00Z", "x", "success", "any", "os", "x|y", ""]
-#: Values of the right vocabulary in all the wrong places.
+#: Valid field names in wrong places.
 NEAR = st.recursive(
     st.sampled_from([*WORDS, 0, 1, -1, 2**60, True, None, 1.5]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5),

@@ -1,9 +1,9 @@
-"""Lets every Python that finds this file live years away: its clock on the wall is wrong, the one that ticks is not."""
+"""Shifts the system clock of every Python that finds this file by years; the monotonic clock is right."""
 
 import os
 import time
 
-# Of the variables that nobody knows, bots pass only those on that begin so.
+# Of unknown variables, bots pass on only those that begin with LC_.
 _SECONDS = float(os.environ.get("LC_YEARS_AWAY", "0")) * 365 * 86_400
 _time, _time_ns = time.time, time.time_ns
 time.time = lambda: _time() + _SECONDS

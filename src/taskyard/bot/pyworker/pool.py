@@ -7,6 +7,7 @@ workers whose leases end.
 """
 
 import asyncio
+import os
 import socket
 import time
 from collections import deque
@@ -52,7 +53,7 @@ from taskyard.bot.pyworker.protocol import (
     WorkerLeaving,
     decode_from_worker,
 )
-from taskyard.bot.workdir import WorkdirPool
+from taskyard.bot.workdir import TaskFiles, WorkdirPool
 from taskyard.wire.bot_protocol import INPUTS_MAX, NOTHING, Report, Signal, Stats
 
 #: The runner is told of a longer expiry only when less than this is left of the one it knows: otherwise a worker that
@@ -76,9 +77,10 @@ IDLE_OTHERS_MAX: Final = 8
 
 
 def isolation_key(attempt: LeasedAttempt) -> IsolationKey:
-    """Return the isolation key of a call."""
+    """Return the isolation key of a call. A limit of memory, and GPUs, hold for a process as a whole."""
     assert isinstance(attempt.work, Function), "programs are not called in workers"
-    return attempt.lease.submitter, attempt.run if attempt.work.fresh else 0
+    is_alone = attempt.work.fresh or attempt.gpus is not None
+    return attempt.lease.submitter, attempt.run if is_alone else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -134,7 +136,7 @@ class WarmWorker:
         A call with a deadline is alone with its worker: so it begins at once, and killing the worker at the deadline
         costs no other call.
         """
-        first = self.current_call
+        first = next(iter(self.calls.values()), None)
         return first is None or (first.deadline is None and attempt.deadline is None)
 
     def expires_at(self) -> float | None:
@@ -147,7 +149,7 @@ class WarmWorker:
         return min(ends, default=None)
 
     def expiry_changed(self, now: float) -> bool:
-        """Whether the runner has to be told another expiry."""
+        """Whether the runner needs another expiry."""
         wanted = self.expires_at()
         if wanted == self.expiry_sent:
             return False
@@ -221,11 +223,20 @@ class WorkerPool:
         """Whether there are calls, waiting or with workers."""
         return bool(self._queues) or any(worker.calls for worker in self._workers.values())
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there are calls that wait."""
+        return bool(self._queues)
+
     def enqueue(self, attempt: LeasedAttempt) -> None:
         """Queue a call."""
         assert isinstance(attempt.work, Function), "programs are not called in workers"
         self._prefetch.note_name(attempt.work.name)
-        self._queues.setdefault(isolation_key(attempt), deque()).append(attempt)
+        key = isolation_key(attempt)
+        if key in self._queues:
+            self._queues[key].append(attempt)
+        else:
+            self._queues[key] = deque([attempt])
 
     def assign(self, free: int) -> None:
         """Give waiting calls to workers while slots are free, the longest waiting queue first."""
@@ -325,7 +336,7 @@ class WorkerPool:
             if attempt.stopping:
                 self._owner.finished(attempt, return_report(attempt))
             else:
-                if attempt.workdir is not None:
+                if attempt.workdir is not None and attempt.files is None:
                     self._workdirs.give_back(attempt.workdir)
                     attempt.workdir = None
                 self._queues.setdefault(isolation_key(attempt), deque()).appendleft(attempt)
@@ -336,7 +347,7 @@ class WorkerPool:
         self._owner.start_waiting()
 
     def _fail_current(self, worker: WarmWorker, ended: WorkerEnded) -> None:
-        # Answers that a call has overwritten cannot be told from real ones.
+        # Answers that a call has overwritten cannot be distinguished from real ones.
         run = worker.killed_for if worker.kill_reason == "corrupt" else ended.run
         failed_call = worker.calls.pop(run, None) if run is not None else None
         if failed_call is not None:
@@ -366,7 +377,7 @@ class WorkerPool:
         for _ in range(missing):
             self._last_number += 1
             self._workers[self._last_number] = WarmWorker(self._last_number, key)
-            self._send(StartWorker(self._last_number))
+            self._send(StartWorker(self._last_number, _memory_mb(self._queues[key][0])))
         others = [worker for worker in self._workers.values() if worker.is_idle and worker.key != key]
         for worker in sorted(others, key=lambda one: one.call_began)[: max(0, len(others) - IDLE_OTHERS_MAX)]:
             self._kill(worker, "unused")
@@ -422,15 +433,19 @@ class WorkerPool:
     def _make_call(self, attempt: LeasedAttempt) -> Call:
         function, lease = attempt.work, attempt.lease
         assert isinstance(function, Function), "programs are not called in workers"
-        attempt.workdir = workdir = self._workdirs.take()
+        attempt.workdir = workdir = attempt.workdir or self._workdirs.take()
+        cwd = function.cwd or ""
+        if function.files is not None:
+            cwd = os.path.join(workdir.folder, cwd)
         workdir.prepare(lease, attempt.inputs)
         inputs = attempt.inputs if len(attempt.inputs or b"") <= INPUTS_MAX else None
+        secrets = {} if attempt.secrets is None else attempt.secrets.variables
         return Call(
             run=attempt.run,
             function=function.name,
             args=function.args if bytes(function.args) else NO_ARGUMENTS,
-            env={**function.env, **workdir.env(), **attempt_environment(lease)},
-            cwd=function.cwd or "",
+            env={**function.env, **secrets, **workdir.env(), **attempt_environment(lease, attempt.gpus or ())},
+            cwd=cwd,
             inputs=NOTHING if inputs is None else msgspec.Raw(inputs),
             checkpoint=lease.checkpoint,
         )
@@ -455,22 +470,28 @@ class WorkerPool:
     # Frames from workers.
 
     def _on_frame(self, worker: WarmWorker, body: bytes) -> None:
-        frame = decode_from_worker(body)
-        if isinstance(frame, WorkerLeaving):
-            worker.is_leaving = True
-            return
-        if isinstance(frame, CallsGivenBack):
-            self._take_back(worker, frame.runs)
-            return
+        match decode_from_worker(body):
+            case CallReturned() | CallRaised() as frame:
+                self._on_answer(worker, frame)
+            case CallOutput() as frame:
+                self._on_output(worker, frame)
+            case CallsGivenBack(runs):
+                self._take_back(worker, runs)
+            case WorkerLeaving():
+                worker.is_leaving = True
+
+    def _on_output(self, worker: WarmWorker, frame: CallOutput) -> None:
         attempt = worker.calls.get(frame.run)
         if attempt is None:
             return  # it has arrived before
-        if isinstance(frame, CallOutput):
-            worker.output_at = time.monotonic()
-            self._owner.add_output(attempt, frame.body[max(0, attempt.output_seen - frame.start) :])
-            attempt.output_seen = max(attempt.output_seen, frame.start + len(frame.body))
-            return
-        del worker.calls[frame.run]
+        worker.output_at = time.monotonic()
+        self._owner.add_output(attempt, frame.body[max(0, attempt.output_seen - frame.start) :])
+        attempt.output_seen = max(attempt.output_seen, frame.start + len(frame.body))
+
+    def _on_answer(self, worker: WarmWorker, frame: CallReturned | CallRaised) -> None:
+        attempt = worker.calls.pop(frame.run, None)
+        if attempt is None:
+            return  # it has arrived before
         worker.call_began, worker.has_answered, self._failed_starts = time.monotonic(), True, 0
         self._prefetch.record_call(frame.usage.ran_s + CALL_SECONDS)
         self._owner.finished(attempt, self._call_report(attempt, frame))
@@ -481,14 +502,22 @@ class WorkerPool:
 
     def _call_report(self, attempt: LeasedAttempt, frame: CallReturned | CallRaised) -> Report:
         lease, stats = attempt.lease, _call_stats(attempt, frame.usage)
-        if isinstance(frame, CallRaised):
+        if isinstance(frame, CallReturned):
+            is_sound, result = self._collect_files(attempt), frame.result or NOTHING
+        else:
             self._owner.add_output(attempt, frame.traceback_text)
-        is_sound = self._collect_files(attempt)
-        if isinstance(frame, CallRaised) and frame.exit_code != 0:
-            return failure_report(attempt, "bad_result" if frame.bad_result else "exit_code", frame.exit_code, stats)
+            is_sound, result = self._collect_files(attempt), NOTHING
+            if frame.exit_code != 0:
+                reason = "bad_result" if frame.bad_result else "exit_code"
+                return failure_report(attempt, reason, frame.exit_code, stats)
         if not is_sound:
             return failure_report(attempt, "bad_result", 0, stats)
-        result = frame.result if isinstance(frame, CallReturned) and bytes(frame.result) else NOTHING
+        if attempt.secrets is not None:
+            cleaned = attempt.secrets.clean(TaskFiles(result))
+            if cleaned.faults:
+                self._owner.add_output(attempt, f"taskyard: {cleaned.faults[0]}\n")
+                return failure_report(attempt, "bad_result", 0, stats)
+            result = cleaned.result
         return Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED, None, 0, result, stats)
 
     def _on_closed(self, worker: WarmWorker) -> None:
@@ -521,6 +550,7 @@ class WorkerPool:
         if attempt.workdir is None or attempt.untouched:
             return True
         left = attempt.workdir.read_files(succeeded=False)
+        left = left if attempt.secrets is None else attempt.secrets.clean(left)
         if left.checkpoint is not None:
             attempt.last_checkpoint = left.checkpoint
         for fault in left.faults:
@@ -541,9 +571,15 @@ class WorkerPool:
             self._owner.finished(attempt, failure_report(attempt, "exit_code", NOT_RUNNABLE))
 
 
+def _memory_mb(attempt: LeasedAttempt) -> int:
+    """Return how much memory the worker of a call may use; 0 for as much as there is."""
+    return 0 if attempt.lease.takes is None else attempt.lease.takes.memory
+
+
 def _call_stats(attempt: LeasedAttempt, usage: CallUsage) -> Stats:
     return Stats(
         prepared_ms=attempt.prepared_ms,
+        downloaded_ms=attempt.download_ms,
         ran_ms=round(usage.ran_s * 1000),
         cpu_s=usage.cpu_s,
         memory_bytes=usage.memory_bytes,

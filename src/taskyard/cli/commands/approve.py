@@ -1,4 +1,4 @@
-"""The command `taskyard approve`: what waits for a person, and the person's decision."""
+"""The command `approve`: list, approve or deny pending approvals."""
 
 from dataclasses import asdict
 from typing import Final
@@ -12,8 +12,8 @@ from taskyard.cli.output import Column, Id, Listing, format_age, format_time, ha
 EXAMPLES: Final = """\
 Examples:
 
-    taskyard approve                           list what waits for a person
-    taskyard approve 00c0ffee12345678          say yes
+    taskyard approve                           list pending approvals
+    taskyard approve 00c0ffee12345678          approve one
     taskyard approve --deny --comment "not on a Friday" 00c0ffee12345678
     taskyard approve -o name | xargs -n1 taskyard approve
 """
@@ -36,16 +36,14 @@ _COLUMNS: Final[list[Column]] = [
     help="Task id, its end, or GRAPH/LABEL; without it, pending approvals are listed.",
     shell_complete=completes("task"),
 )
-@flag("--deny", "--reject", help="Deny: the task fails.")
-@click.option(
-    "--comment", metavar="TEXT", default="", show_default=False, help="Reason, which is kept with the decision."
-)
+@flag("--deny", "--reject", help="Deny it: the task fails.")
+@click.option("--comment", metavar="TEXT", default="", show_default=False, help="Reason, stored with the decision.")
 @output_option("table")
 @server_options
 def approve(task: str | None, deny: bool, comment: str, output: str, server: Server) -> int:
-    """Decide about a task that asks a person, or list those that do.
+    """Approve or deny a task that waits for an approval, or list these tasks.
 
-    What waits behind the task is given the decision, with who decided.
+    Dependents of the task get the decision and the name of its author.
     """
     with connected(server) as client:
         if task is None:

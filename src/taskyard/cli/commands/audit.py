@@ -1,4 +1,4 @@
-"""The command `audit`: who asked for what, and when."""
+"""The command `audit`: list requests of users."""
 
 import time
 from typing import Final, NamedTuple
@@ -13,10 +13,10 @@ from taskyard.cli.output import Column, Id, Listing, format_time, print_list
 EXAMPLES: Final = """\
 Examples:
 
-    taskyard audit                             the newest 100
-    taskyard audit --action denied --since 1h  who was turned away
-    taskyard audit --actor ci --limit 1000     what the token `ci` was used for
-    taskyard audit --about 78a6ff3e8d8c0f28    what was asked about a graph
+    taskyard audit                             list the newest 100 requests
+    taskyard audit --action denied --since 1h  list refused requests
+    taskyard audit --actor ci --limit 1000     list requests with the token ci
+    taskyard audit --about 78a6ff3e8d8c0f28    list requests about a graph
 """
 
 _COLUMNS: Final[list[Column]] = [
@@ -29,7 +29,7 @@ _COLUMNS: Final[list[Column]] = [
 
 
 class WantedAudit(NamedTuple):
-    """Which rows."""
+    """Which requests to list."""
 
     actor: str | None = None
     action: str | None = None
@@ -42,16 +42,16 @@ class WantedAudit(NamedTuple):
 @bundle(
     "wanted",
     WantedAudit,
-    click.option("--actor", metavar="NAME", help="Filter by the name or the id of a token."),
+    click.option("--actor", metavar="NAME", help="Filter by token name or id."),
     click.option("--action", metavar="ACTION", help="Filter by action, such as submit, make_token or denied."),
     click.option("--about", metavar="ID", help="Filter by graph or task: an id, its end, or GRAPH/LABEL."),
-    duration("--since", help="Only what happened within this time."),
+    duration("--since", help="Only requests that are newer than this, such as 1h."),
     limit_option(100),
 )
 @listing_options
 @server_options
 def audit(wanted: WantedAudit, listing: Listing, server: Server) -> int:
-    """List who asked for what, the newest first. It is for admins."""
+    """List the requests of users, the newest first; only for admins."""
     since_ms = None
     if wanted.since is not None:
         since_ms = max(0, round(time.time() * 1000) - wanted.since)

@@ -1,40 +1,55 @@
-"""The commands that change the course of things: `cancel` and `rerun`, for a graph or a task."""
+"""The commands `cancel` and `rerun`, for graphs and tasks."""
 
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from taskyard.cli import progress
-from taskyard.cli.client import Server, any_arguments, connected, graph_id, graph_or_task, server_options, task_id
+from taskyard.cli.client import (
+    Server,
+    any_arguments,
+    connected,
+    graph_id,
+    graph_or_task,
+    optional_arguments,
+    server_options,
+    task_id,
+)
+from taskyard.cli.commands.show import tag_of, task_conditions
 from taskyard.cli.exit_codes import CommandFailed, Exit
-from taskyard.cli.options import bundle, command, duration, flag, output_option
+from taskyard.cli.options import bundle, choice, command, duration, flag, output_option
 from taskyard.cli.output import Column, Listing, harmless, plural, print_err, print_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from taskyard.sdk.client import Client
-    from taskyard.wire.api import Wished
+    from taskyard.wire.api import CommandResult
 
 CANCEL_EXAMPLES: Final = """\
 Examples:
 
-    taskyard cancel 78a6ff3e8d8c0f28            a graph, or one task
-    taskyard cancel --subtree 00c0ffee12345678  a task and all behind it
-    taskyard cancel 78a6ff3e8d8c0f28/deploy     a task by its label
-    taskyard cancel --from test 78a6ff3e8d8c0f28  test and all behind it
+    taskyard cancel 78a6ff3e8d8c0f28              cancel a graph or a task
+    taskyard cancel 78a6ff3e8d8c0f28/deploy       cancel a task by its label
+    taskyard cancel --subtree 00c0ffee12345678    ... with its dependents
+    taskyard cancel --from test 78a6ff3e8d8c0f28  ... by label
     taskyard cancel $(taskyard graphs --state running -o name)
+    taskyard cancel --tag build:1234              cancel tasks of all graphs
+    taskyard cancel --user ada --state waiting
 """
 RERUN_EXAMPLES: Final = """\
 Examples:
 
-    taskyard rerun 00c0ffee12345678   a task that failed
-    taskyard rerun 78a6ff3e8d8c0f28/test
-    taskyard rerun --failed 78a6ff3e8d8c0f28   all that failed in a graph
+    taskyard rerun 00c0ffee12345678            rerun a failed task
+    taskyard rerun 78a6ff3e8d8c0f28/test       name it by its label
+    taskyard rerun --failed 78a6ff3e8d8c0f28   rerun all failed tasks
     taskyard rerun --from test 78a6ff3e8d8c0f28
-        a new graph: test and all behind it; the rest is taken over
+        rerun test and its dependents in a new graph, and reuse the rest
 """
 
+#: The states from which a task can be canceled.
+CANCELABLE: Final = ("unscheduled", "blocked", "pending", "waiting", "running")
 _COLUMNS: Final[list[Column]] = [
     ("id", lambda one: one.subject),
     ("tasks", lambda one: one.moved),
@@ -49,18 +64,50 @@ class Waiting(NamedTuple):
     timeout: int = 86_400_000
 
 
+class WantedTasks(NamedTuple):
+    """Which tasks of all graphs."""
+
+    state: tuple[str, ...] = ()
+    tag: tuple[str, ...] = ()
+    bot: str | None = None
+    user: str | None = None
+    pool: str | None = None
+    since: int | None = None
+
+
 @command("cancel", CANCEL_EXAMPLES)
-@any_arguments
-@flag("--subtree", help="Cancel also everything that depends on the task.")
+@optional_arguments
+@flag("--subtree", help="Also cancel all dependents of the task.")
 @click.option(
-    "--from", "start", multiple=True, metavar="LABEL", help="Cancel in a graph only this task and its dependents."
+    "--from", "start", multiple=True, metavar="LABEL", help="Cancel only this task of a graph and its dependents."
+)
+@bundle(
+    "wanted",
+    WantedTasks,
+    choice("--state", words=CANCELABLE, help="Cancel only tasks in this state; can be repeated.", multiple=True),
+    *task_conditions,
 )
 @output_option("name")
 @server_options
-def cancel(ids: tuple[str, ...], subtree: bool, start: tuple[str, ...], output: str, server: Server) -> int:
-    """End graphs, or tasks: what runs is stopped, what waits never starts."""
+def cancel(
+    ids: tuple[str, ...],
+    subtree: bool,
+    start: tuple[str, ...],
+    wanted: WantedTasks,
+    output: str,
+    server: Server,
+) -> int:
+    """Cancel graphs or tasks: running tasks are stopped, other tasks never start.
 
-    def ask(client: "Client", named: str) -> "Wished":
+    Without an ID, --tag, --bot, --user or --pool select tasks of all graphs;
+    --state and --since restrict them.
+    """
+    if not ids:
+        return _cancel_wanted(server, wanted)
+    if any(wanted):
+        raise click.UsageError("name what to cancel by ID, or by --tag, --bot, --user or --pool; not both")
+
+    def ask(client: "Client", named: str) -> "CommandResult":
         if subtree:
             return client.cancel_task(task_id(client, named), subtree=True)
         if start:
@@ -70,23 +117,44 @@ def cancel(ids: tuple[str, ...], subtree: bool, start: tuple[str, ...], output: 
     return _each(server, ids, ask, "canceled", output)[1]
 
 
+def _cancel_wanted(server: Server, wanted: WantedTasks) -> int:
+    if not (wanted.tag or wanted.bot or wanted.user or wanted.pool):
+        raise click.UsageError("missing argument ID, or --tag, --bot, --user or --pool")
+    since_ms = None if wanted.since is None else max(0, round(time.time() * 1000) - wanted.since)
+    with connected(server) as client:
+        canceled = client.cancel_tasks(
+            state=wanted.state,
+            tags=tuple(map(tag_of, wanted.tag)),
+            bot=wanted.bot,
+            user=wanted.user,
+            pool=wanted.pool,
+            since_ms=since_ms,
+        )
+    print_err(f"{plural(canceled, 'task')} canceled")
+    return Exit.OK
+
+
 @command("rerun", RERUN_EXAMPLES)
 @any_arguments
-@flag("--failed", help="Rerun in a graph all that failed, and what it blocked.")
+@flag("--failed", help="Rerun all failed tasks of a graph, and the tasks that they blocked.")
 @click.option(
     "--from",
     "start",
     multiple=True,
     metavar="LABEL",
-    help="Rerun a settled graph as a new one, from this task on; can be repeated.",
+    help="Rerun a settled graph from this task on, as a new graph; can be repeated.",
 )
 @click.option(
-    "--key", metavar="KEY", default="", show_default=False, help="Idempotency key for --from: the same new graph."
+    "--key",
+    metavar="KEY",
+    default="",
+    show_default=False,
+    help="Idempotency key for --from: the same key gives the same new graph.",
 )
 @bundle(
     "waiting",
     Waiting,
-    flag("--wait", help="Show progress until what runs again is settled."),
+    flag("--wait", help="Show progress until the graph is settled."),
     duration("--timeout", default=("1d", 86_400_000), help="Stop waiting after this time."),
 )
 @output_option("name")
@@ -100,11 +168,11 @@ def rerun(  # noqa: PLR0913, PLR0917
     output: str,
     server: Server,
 ) -> int:
-    """Try again: tasks, all that failed in graphs, or whole graphs from some of their tasks on."""
+    """Rerun tasks, all failed tasks of graphs, or graphs from some tasks on."""
     if failed and start:
-        raise click.UsageError("--failed reruns in the same graph, --from makes a new one: give one of them")
+        raise click.UsageError("--failed reruns in the same graph, --from makes a new graph: use one of them")
 
-    def ask(client: "Client", named: str) -> "Wished":
+    def ask(client: "Client", named: str) -> "CommandResult":
         if start:
             return client.rerun_from(graph_id(client, named), start, key=key)
         if failed:
@@ -112,17 +180,17 @@ def rerun(  # noqa: PLR0913, PLR0917
         return graph_or_task(client, named, client.rerun_graph, client.rerun_task)
 
     done, code = _each(server, ids, ask, "to run again", output)
-    return _watched(server, done, waiting.timeout / 1000) if waiting.wait and code == Exit.OK else code
+    return _wait(server, done, waiting.timeout / 1000) if waiting.wait and code == Exit.OK else code
 
 
 def _each(
-    server: Server, ids: "Sequence[str]", ask: "Callable[[Client, str], Wished]", what: str, output: str
-) -> "tuple[list[Wished], int]":
-    """Ask for one after the other, though one may be refused; print what was done, say what was not.
+    server: Server, ids: "Sequence[str]", ask: "Callable[[Client, str], CommandResult]", what: str, output: str
+) -> "tuple[list[CommandResult], int]":
+    """Send a request for each id, even if one is refused; print the results and the errors.
 
-    The exit code is that of the first that was refused.
+    The exit code is that of the first refusal.
     """
-    done: list[Wished] = []
+    done: list[CommandResult] = []
     refused: list[Exit] = []
     for named in ids:
         try:
@@ -131,18 +199,18 @@ def _each(
         except CommandFailed as ended:
             refused.append(ended.code)
         else:
-            _tell(result, what)
+            _print_result(result, what)
             done.append(result)
     code = print_list(done, Listing(output), _COLUMNS, lambda one: one.subject) if done else Exit.OK
     return done, refused[0] if refused else code
 
 
-def _watched(server: Server, done: "Sequence[Wished]", timeout_s: float) -> int:
-    """Watch graphs until they are settled, one after the other; the exit code is that of the first that failed."""
+def _wait(server: Server, done: "Sequence[CommandResult]", timeout_s: float) -> int:
+    """Wait for graphs, one after the other; the exit code is that of the first failure."""
     codes: list[int] = []
     for result in done:
         with connected(server) as client:
-            seen = progress.watch(client, _graph_of(client, result.subject), timeout_s)
+            seen = progress.wait(client, _graph_of(client, result.subject), timeout_s)
             codes.append(progress.exit_of_graph(client, seen))
     return next((code for code in codes if code), Exit.OK)
 
@@ -151,22 +219,22 @@ def _graph_of(client: "Client", id: str) -> str:
     return graph_or_task(client, id, lambda graph: client.graph(graph).id, lambda task: client.task(task).graph_id)
 
 
-def _tell(result: "Wished", what: str) -> None:
+def _print_result(result: "CommandResult", what: str) -> None:
     if result.rerun_of:
         before = " before" if result.echo else ""
-        reused = f"{result.reused} taken over from graph {harmless(result.rerun_of)}"
-        print_err(f"stored{before}: {plural(result.moved, 'task')} {what}, {reused}")
+        reused = f"{result.reused} reused from graph {harmless(result.rerun_of)}"
+        print_err(f"submitted{before}: {plural(result.moved, 'task')} {what}, {reused}")
     elif result.echo:
-        print_err("there was nothing left to do")
+        print_err("nothing to do")
     else:
-        print_err(f"{_count(result)} {what}{_beside(result)}")
+        print_err(f"{_count(result)} {what}{_consequences(result)}")
 
 
-def _count(result: "Wished") -> str:
-    """Count the tasks that a request changes, with those that follow page by page if they were counted."""
+def _count(result: "CommandResult") -> str:
+    """Count the tasks that a request changes, with those that change later if their number is known."""
     return plural(max(result.moved, result.total) if result.promised else result.moved, "task")
 
 
-def _beside(result: "Wished") -> str:
-    freed = f", and {result.unblocked} that they blocked can go on" if result.unblocked else ""
-    return f"{freed}; page by page" if result.promised else freed
+def _consequences(result: "CommandResult") -> str:
+    freed = f", and {plural(result.unblocked, 'blocked task')} can go on" if result.unblocked else ""
+    return f"{freed}; still in progress" if result.promised else freed

@@ -1,6 +1,6 @@
-"""The command `completion`, and the answers to its scripts: commands, options, and ids that the server knows.
+"""The command `completion`, and the answers to its scripts: commands, options, and names from the server.
 
-An answer comes within a second or not at all, and errors are not shown: they would end up in the prompt.
+An answer comes within a second or not at all. Errors are not shown: they would end up in the prompt.
 """
 
 import os
@@ -30,23 +30,23 @@ Examples:
     taskyard completion zsh > ~/.zfunc/_taskyard
     taskyard completion fish > ~/.config/fish/completions/taskyard.fish
 """
-#: What a person can choose from; the newest come first.
+#: A list to choose from; the newest come first.
 OFFERED_MAX: Final = 50
-#: Who presses Tab does not wait for longer.
+#: People who press Tab do not wait longer.
 SECONDS_MAX: Final = 1.0
 
 Offer = tuple[str, str]
 
 
 class Bash(BashComplete):
-    """Completion for bash; values with spaces are escaped, and a graph is offered without a space behind it."""
+    """Completion for bash: escapes spaces, and adds no space after `GRAPH/`."""
 
     source_template = BashComplete.source_template.replace(
         "    return 0\n", "    [[ ${COMPREPLY[0]-} == */ ]] && compopt -o nospace\n    return 0\n"
     )
 
     def source(self) -> str:
-        return ShellComplete.source(self)  # without looking for the version of bash here
+        return ShellComplete.source(self)  # click would check the version of bash
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
@@ -70,7 +70,7 @@ def completion(ctx: click.Context, shell: str) -> int:
 
 
 def answer(program: click.Command, instruction: str) -> int:
-    """Answer a completion script: `bash_complete`."""
+    """Answer a completion script; the instruction is such as `bash_complete`."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(Exit.OK))
     signal.setitimer(signal.ITIMER_REAL, SECONDS_MAX)
     # Errors are dropped: they would end up in the middle of the prompt.
@@ -85,23 +85,23 @@ def _of_shell(shell: str, program: click.Command) -> ShellComplete:
     return SHELLS[shell](program, {}, "taskyard", COMPLETE_VARIABLE)
 
 
-def offer(kind: str, begun: str) -> list[CompletionItem]:
-    """List what a value of some kind can be, each with what it is."""
-    found = [one for one in islice(_OFFERS[kind](begun), OFFERED_MAX) if one[0].startswith(begun)]
+def offer(kind: str, prefix: str) -> list[CompletionItem]:
+    """List the values of some kind that begin with a prefix, each with a description."""
+    found = [one for one in islice(_OFFERS[kind](prefix), OFFERED_MAX) if one[0].startswith(prefix)]
     return [CompletionItem(harmless(value), help=harmless(what)) for value, what in found]
 
 
-def _asking(ask: "Callable[[Client, str], Iterator[Offer]]") -> Callable[[str], Iterator[Offer]]:
-    """Make an offer of what the server knows, which is the one that is meant without any flag."""
+def _from_server(ask: "Callable[[Client, str], Iterator[Offer]]") -> Callable[[str], Iterator[Offer]]:
+    """Offer values from the default server."""
 
-    def found(begun: str) -> Iterator[Offer]:
+    def found(prefix: str) -> Iterator[Offer]:
         from taskyard.sdk.client import Client  # noqa: PLC0415 - it costs time to load
         from taskyard.sdk.errors import ClientError  # noqa: PLC0415
 
         try:
             target = profiles.find(None, None)
             with Client(target.url, target.token, timeout_s=SECONDS_MAX, ca_file=target.ca_file) as client:
-                yield from ask(client, begun)
+                yield from ask(client, prefix)
         except (ClientError, click.UsageError):
             return
 
@@ -112,20 +112,20 @@ def _graphs(client: "Client", _: str) -> Iterator[Offer]:
     return ((one.id, f"{one.name} {one.state}") for one in client.graphs(limit=OFFERED_MAX))
 
 
-def _tasks(client: "Client", begun: str) -> Iterator[Offer]:
-    """Offer graphs, and of a graph that is there already its labels."""
-    graph, has_graph, _ = begun.partition(BETWEEN)
+def _tasks(client: "Client", prefix: str) -> Iterator[Offer]:
+    """Offer graphs, or the labels of a graph that is already typed."""
+    graph, has_graph, _ = prefix.partition(BETWEEN)
     if not has_graph:
-        return ((f"{id}{BETWEEN}", what) for id, what in _graphs(client, begun))
+        return ((f"{id}{BETWEEN}", what) for id, what in _graphs(client, prefix))
     return (
         (f"{graph}{BETWEEN}{one.label}", one.state)
         for one in client.tasks(graph)
-        if f"{graph}{BETWEEN}{one.label}".startswith(begun)
+        if f"{graph}{BETWEEN}{one.label}".startswith(prefix)
     )
 
 
-def _any(client: "Client", begun: str) -> Iterator[Offer]:
-    return _tasks(client, begun) if BETWEEN in begun else _graphs(client, begun)
+def _any(client: "Client", prefix: str) -> Iterator[Offer]:
+    return _tasks(client, prefix) if BETWEEN in prefix else _graphs(client, prefix)
 
 
 def _bots(client: "Client", _: str) -> Iterator[Offer]:
@@ -141,10 +141,10 @@ def _profiles(_: str) -> Iterator[Offer]:
 
 
 _OFFERS: Final[dict[str, Callable[[str], Iterator[Offer]]]] = {
-    "graph": _asking(_graphs),
-    "task": _asking(_tasks),
-    "any": _asking(_any),
-    "bot": _asking(_bots),
-    "pool": _asking(_pools),
+    "graph": _from_server(_graphs),
+    "task": _from_server(_tasks),
+    "any": _from_server(_any),
+    "bot": _from_server(_bots),
+    "pool": _from_server(_pools),
     "profile": _profiles,
 }

@@ -1,6 +1,6 @@
-"""The commands about where commands go: `config`, `profile list`, `profile use`, `profile remove`, `login`.
+"""The commands `config`, `login`, `profile list`, `profile use` and `profile remove`.
 
-Tokens are never printed whole, and never taken from a command line by `login`: others could see them there.
+Tokens are never printed whole. `login` takes no token on the command line, where others could read it.
 """
 
 import re
@@ -24,9 +24,9 @@ from taskyard.cli.profiles import Profile
 CONFIG_EXAMPLES: Final = """\
 Examples:
 
-    taskyard config                  which server, which token, and who says so
-    taskyard config --profile lab    what would be used with this flag
-    taskyard config -o json          for a program
+    taskyard config                  show the settings and their sources
+    taskyard config --profile lab    show those of a profile
+    taskyard config -o json          print them as JSON
 """
 LIST_EXAMPLES: Final = """\
 Examples:
@@ -51,7 +51,7 @@ Examples:
     taskyard login https://yard.example.com --name lab < token.txt
     taskyard login http://127.0.0.1:8420 --no-use
 """
-#: A token is shorter than this.
+#: Longer than any token.
 TOKEN_CHARACTERS_MAX: Final = 4_096
 
 name_argument = click.argument("name", metavar="NAME", help="Profile name.", shell_complete=completes("profile"))
@@ -59,7 +59,7 @@ name_argument = click.argument("name", metavar="NAME", help="Profile name.", she
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One thing that commands go by, and who said it."""
+    """A setting of commands, and its source."""
 
     key: str
     value: str | None
@@ -68,7 +68,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ProfileView:
-    """A profile without its secret."""
+    """A profile, with its token masked."""
 
     name: str
     url: str
@@ -93,10 +93,10 @@ _PROFILES: Final[list[Column]] = [
 @listing_options
 @server_options
 def config(listing: Listing, server: Server) -> int:
-    """Show which server and token commands go by, and who said so.
+    """Show the server and the token that commands use, and their sources.
 
-    A flag wins over the environment, that over a project file, that over your
-    profile in use, and that over the default.
+    An option overrides the environment, then come the project file, your
+    default profile, and the built-in default.
     """
     found = profiles.look(server.url, server.token, server.profile, server.ca_file)
     project = profiles.project_file()
@@ -105,8 +105,8 @@ def config(listing: Listing, server: Server) -> int:
         Setting("token", masked(found.token.value), found.token.source),
         Setting("profile", found.profile.value, found.profile.source),
         Setting("ca_file", found.ca_file.value, found.ca_file.source),
-        Setting("user file", str(profiles.path()), "there" if profiles.path().exists() else "not there"),
-        Setting("project file", str(project) if project else None, "there" if project else "not there"),
+        Setting("user file", str(profiles.path()), "exists" if profiles.path().exists() else "does not exist"),
+        Setting("project file", str(project) if project else None, "exists" if project else "does not exist"),
     ]
     return print_list(settings, listing, _SETTINGS, lambda one: one.key, fit=False)
 
@@ -114,7 +114,7 @@ def config(listing: Listing, server: Server) -> int:
 @command("profile list", LIST_EXAMPLES)
 @listing_options
 def list_profiles(listing: Listing) -> int:
-    """List your profiles: servers that you know, each with a token for it."""
+    """List your profiles: servers and their tokens."""
     own = profiles.read()
     views = [
         ProfileView(one.name, one.url, masked(one.token), one.name == own.default) for one in own.profiles.values()
@@ -125,63 +125,61 @@ def list_profiles(listing: Listing) -> int:
 @command("profile use", USE_EXAMPLES)
 @name_argument
 def use(name: str) -> int:
-    """Have a profile used unless another is named."""
-    _known(name)
-    _edited(lambda: profiles.use(name))
-    print_err(f"commands go to {profiles.read().profiles[name].url} from now on")
+    """Make a profile the default."""
+    _check_known(name)
+    _edit(lambda: profiles.use(name))
+    print_err(f"commands now use {profiles.read().profiles[name].url}")
     return Exit.OK
 
 
 @command("profile remove", REMOVE_EXAMPLES)
 @name_argument
 def remove(name: str) -> int:
-    """Forget a profile and its token; the token itself stays good."""
-    _known(name)
-    _edited(lambda: profiles.remove(name))
-    print_err(f"profile {name} is gone; `taskyard token revoke` ends its token")
+    """Remove a profile and its token; the token stays valid."""
+    _check_known(name)
+    _edit(lambda: profiles.remove(name))
+    print_err(f"profile {name} is removed; its token stays valid until `taskyard token revoke`")
     return Exit.OK
 
 
 @command("login", LOGIN_EXAMPLES)
 @click.argument("url", metavar="URL", help="Server address.")
 @click.option("--name", metavar="NAME", help="Profile name [default: the name of the host].")
-@click.option("--use/--no-use", default=True, help="Use the profile from now on.")
+@click.option("--use/--no-use", default=True, help="Make the profile the default.")
 @click.option("--ca-file", type=PATH, metavar="PATH", help="Certificate of the authority that signed the server's.")
 @output_option("name")
 def login(url: str, name: str | None, use: bool, ca_file: Path | None, output: str) -> int:
-    """Keep a server and a token for it as a profile of yours.
+    """Save a server and its token as a profile.
 
-    The token is asked for on a terminal, or read from standard input. The
-    server is asked whether it takes it before anything is kept.
+    The token is prompted for on a terminal, or read from standard input. It is
+    saved only if the server accepts it.
     """
     called = name or re.sub("[^A-Za-z0-9_-]+", "-", urlsplit(url).hostname or "").strip("-")
     if not profiles.NAME.fullmatch(called):
-        raise click.UsageError(f"{called!r} is not a profile name of letters, digits, _ and -: give --name NAME")
-    made = Profile(
-        called, url.rstrip("/"), _asked_token(), ca_file=None if ca_file is None else str(ca_file.absolute())
-    )
-    _try(made)
-    _edited(lambda: profiles.save(made, use=use))
-    print_err(f"{made.url} is profile {made.name}" + ("; commands go there from now on" if use else ""))
+        raise click.UsageError(f"{called!r} is not a profile name of letters, digits, _ and -: add --name NAME")
+    made = Profile(called, url.rstrip("/"), _read_token(), ca_file=None if ca_file is None else str(ca_file.absolute()))
+    _check_token(made)
+    _edit(lambda: profiles.save(made, use=use))
+    print_err(f"{made.url} is profile {made.name}" + ("; commands now use it" if use else ""))
     shape = asdict(ProfileView(made.name, made.url, masked(made.token), use))
     return print_one(shape, output, lambda: [f"{made.name}  {made.url}"], made.name)
 
 
 def masked(token: str | None) -> str | None:
-    """Show of a token only of which kind it is."""
+    """Return the kind of a token, with the rest masked."""
     if token is None:
         return None
     kind = re.match("[a-z]+_[a-z]+_", token)
     return f"{kind[0] if kind else ''}****"
 
 
-def _known(name: str) -> None:
+def _check_known(name: str) -> None:
     known = profiles.read().profiles
     if name not in known:
         raise click.UsageError(unknown_word("profile", name, known))
 
 
-def _edited(edit: Callable[[], None]) -> None:
+def _edit(edit: Callable[[], None]) -> None:
     try:
         edit()
     except (profiles.CannotEdit, OSError) as fault:
@@ -189,10 +187,10 @@ def _edited(edit: Callable[[], None]) -> None:
         raise CommandFailed(Exit.ERROR) from fault
 
 
-def _asked_token() -> str:
-    """Ask a person, or read a line."""
+def _read_token() -> str:
+    """Prompt for the token, or read a line of standard input."""
     if sys.stdin.isatty():
-        from getpass import getpass  # noqa: PLC0415 - only who is asked needs it
+        from getpass import getpass  # noqa: PLC0415 - only a prompt needs it
 
         token = getpass("token: ", stream=sys.stderr).strip()
     else:
@@ -202,8 +200,8 @@ def _asked_token() -> str:
     return token
 
 
-def _try(made: Profile) -> None:
-    """See that the server takes the token; what it may do is another matter."""
+def _check_token(made: Profile) -> None:
+    """Check that the server accepts the token, whatever its rights are."""
     from taskyard.sdk.errors import Forbidden  # noqa: PLC0415
 
     with connected(Server(made.url, made.token, ca_file=made.ca_file)) as client, suppress(Forbidden):

@@ -1,4 +1,4 @@
-"""The command `taskyard doctor`: what is wrong with a database on stdout, what became of it on stderr."""
+"""The command `doctor`: check a database or an installation, with findings on stdout and a summary on stderr."""
 
 import json
 import sys
@@ -21,11 +21,11 @@ from taskyard.wire.api import Checkup, Finding, Unchecked
 EXAMPLES: Final = """\
 Examples:
 
-    taskyard doctor                         this installation
-    taskyard doctor yard.db                 a file, also one in use
-    taskyard doctor postgresql://host/yard  a database of PostgreSQL
-    taskyard doctor --repair yard.db        mend what can be mended
-    taskyard doctor -o json yard.db         the findings, for a program
+    taskyard doctor                         check this installation
+    taskyard doctor yard.db                 check a database file, even in use
+    taskyard doctor postgresql://host/yard  check a PostgreSQL database
+    taskyard doctor --repair yard.db        repair what can be repaired
+    taskyard doctor -o json yard.db         print the findings as JSON
 """
 
 #: How the address of a database begins; anything else is the path of a file.
@@ -54,36 +54,36 @@ def _refuse_address(database: str) -> None:
 @client.server_options
 @click.pass_obj
 def doctor(work: Backend, database: str | None, repair: bool, output: str, data: Path | None, server: Server) -> int:
-    """Recount every number that a database keeps, and say what does not follow from the rest.
+    """Check a database for inconsistencies, or check this installation.
 
-    Looking changes nothing, and servers go on working meanwhile. A file
-    can be repaired while nobody uses it, PostgreSQL at any time.
+    A check changes nothing, and servers can keep running. --repair needs a
+    database file that no server uses; PostgreSQL can be repaired at any time.
 
-    Without a database, this installation is examined: Python, packages, the
+    Without a database, this installation is checked: Python, packages, the
     disk, files, the server and what a bot needs.
     """
     if database is None and repair:
-        print_error("--repair needs a DATABASE: an installation is only examined")
+        print_error("--repair needs a DATABASE: an installation can only be checked")
         return Exit.USAGE
     if database is None:
-        return doctor_checks.examine(data, server, output)
+        return doctor_checks.check_installation(data, server, output)
     try:
-        with _waiting("recounting"):
+        with _waiting("checking"):
             checkup = work.check_up(database, repair)
     except Unchecked as refusal:
-        print_error(f"cannot look after {_name(database)}: {refusal}")
+        print_error(f"cannot check {_name(database)}: {refusal}")
         return Exit.ERROR
-    return _told(checkup, repair, output)
+    return _print(checkup, repair, output)
 
 
 def _name(database: str) -> str:
-    """Name a database in a message; an address may hold a password."""
+    """Name a database in a message, without the password that an address may have."""
     return database.partition("://")[0] if database.startswith(_SCHEMES[1:]) else database
 
 
 @contextmanager
 def _waiting(sentence: str) -> Iterator[None]:
-    """Show on a terminal that something is being done."""
+    """Show a spinner on a terminal."""
     if not can_draw(sys.stderr):
         yield
         return
@@ -93,7 +93,7 @@ def _waiting(sentence: str) -> Iterator[None]:
         yield
 
 
-def _told(checkup: Checkup, repair: bool, output: str) -> Exit:
+def _print(checkup: Checkup, repair: bool, output: str) -> Exit:
     has_arrived = write_stdout(lambda: _WRITERS[output](checkup.found))
     print_err(_summary(checkup, repair))
     ended = Exit.FAILED if checkup.left else Exit.OK
@@ -106,7 +106,7 @@ def _give_text(findings: tuple[Finding, ...]) -> None:
 
 
 def _give_json(findings: tuple[Finding, ...]) -> None:
-    """Print the findings as one list, in ASCII: no name in it can act on a terminal."""
+    """Print the findings as one list, in ASCII, which no terminal obeys."""
     print_line(json.dumps([_shape(finding) for finding in findings], indent=2))
 
 
@@ -133,11 +133,11 @@ def _shape(finding: Finding) -> dict[str, object]:
 
 
 def _summary(checkup: Checkup, repair: bool) -> str:
-    """Say in a line what was found and what became of it."""
+    """Say in one line what was found and repaired."""
     if not checkup.found:
-        return "nothing to mend"
+        return "no problems found"
     if repair:
         left = f"; {checkup.left} left" if checkup.left else ""
-        return f"mended {plural(checkup.mended, 'finding')}{left}"
+        return f"repaired {plural(checkup.mended, 'finding')}{left}"
     mendable = sum(finding.mendable for finding in checkup.found)
-    return f"{plural(len(checkup.found), 'finding')}; --repair can mend {mendable}"
+    return f"{plural(len(checkup.found), 'finding')}; --repair can repair {mendable}"

@@ -1,6 +1,6 @@
-"""The command `logs`: what a task, or every task of a graph, printed.
+"""The command `logs`: the output of a task, or of all tasks of a graph.
 
-A pipe gets every byte; a terminal gets text that it does not obey.
+A pipe gets every byte; a terminal gets harmless text.
 """
 
 import sys
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 EXAMPLES: Final = """\
 Examples:
 
-    taskyard logs 00c0ffee12345678               what its last attempt printed
-    taskyard logs -f 00c0ffee12345678            and what it still prints
-    taskyard logs 78a6ff3e8d8c0f28/build         a task by its label
-    taskyard logs -f 78a6ff3e8d8c0f28            all tasks of a graph
+    taskyard logs 00c0ffee12345678               print the last attempt
+    taskyard logs -f 00c0ffee12345678            follow it
+    taskyard logs 78a6ff3e8d8c0f28/build         name a task by its label
+    taskyard logs -f 78a6ff3e8d8c0f28            follow all tasks of a graph
     taskyard logs -t --since 10m --tail 100 78a6ff3e8d8c0f28/build
     taskyard logs --attempt 1 00c0ffee12345678 > first.log
 """
 
-#: How much is read at once while the last lines are looked for.
+#: How much is read at once to find the last lines.
 TAIL_BYTES: Final = 65_536
-#: How long a graph is followed at most: some years.
+#: The longest time to follow a graph: some years.
 FOLLOW_SECONDS: Final = 3e8
 
 
 class LogOptions(NamedTuple):
-    """Which output is wanted, and how it is printed."""
+    """Which output to print, and how."""
 
     follow: bool = False
     attempt: int | None = None
@@ -49,11 +49,11 @@ class LogOptions(NamedTuple):
 
     @property
     def since_ms(self) -> int:
-        """The moment before which nothing is wanted."""
+        """The time from which on output is printed."""
         return 0 if self.since is None else round(time.time() * 1000) - self.since
 
 
-#: What stands before a line, and the line.
+#: A prefix and a line.
 _Line: TypeAlias = tuple[str, bytes]
 
 
@@ -65,17 +65,17 @@ _Line: TypeAlias = tuple[str, bytes]
     flag("--follow", "-f", help="Follow the output until the task or the graph ends."),
     click.option("--attempt", type=Number(1), metavar="N", help="Attempt of a task [default: the last]."),
     click.option("--tail", type=Number(0, 1_000_000), metavar="N", help="Only the last N lines of each task."),
-    duration("--since", help="Only output that came within this time."),
+    duration("--since", help="Only output that is newer than this, such as 10m."),
     flag("--timestamps", "-t", help="Put the time before each line."),
     flag("--raw", help="Print every byte on a terminal too, escape sequences included."),
 )
 @server_options
 def logs(id: str, how: LogOptions, server: Server) -> int:
-    """Print what a task printed, or all tasks of a graph.
+    """Print the output of a task, or of all tasks of a graph.
 
-    Of a graph, each line begins with the label of its task. A pipe or a file
-    gets every byte as it was. On a terminal, what would act on it is left out,
-    unless --raw is given.
+    For a graph, each line begins with the label of its task. A pipe or a file
+    gets every byte; on a terminal, escape sequences are removed unless --raw
+    is given.
     """
     with connected(server) as client:
         return task_or_graph(
@@ -111,9 +111,7 @@ def _timed(output: "_Output", pieces: Iterable[bytes]) -> Iterator[_Line]:
 def _print_graph(client: "Client", graph: str, how: LogOptions) -> Exit:
     client.graph(graph)
     if how.attempt is not None:
-        raise click.UsageError(
-            "--attempt chooses among the attempts of a task, and this is a graph; name a task as GRAPH/LABEL"
-        )
+        raise click.UsageError("--attempt needs a task, and this is a graph; name a task as GRAPH/LABEL")
     outputs = _GraphOutputs(client, graph, how)
     return _delivered(lambda: _print_lines(outputs.followed() if how.follow else outputs.look(), how))
 
@@ -123,7 +121,7 @@ def _delivered(write: "Callable[[], None]") -> Exit:
 
 
 class _Output:
-    """The output of one attempt, line by line, as it is read."""
+    """The output of one attempt, cut into lines."""
 
     def __init__(
         self, client: "Client", task: str, attempt: int | None, start: int, how: LogOptions, label: str = ""
@@ -138,24 +136,24 @@ class _Output:
         self._stamp = ""
 
     def new(self) -> Iterator[_Line]:
-        """Give the lines that have been completed since the last time."""
+        """Yield the lines that are complete since the last time."""
         yield from self.lines(self._client.output(self._task, attempt=self._attempt, start=self._read_up_to))
 
     def lines(self, piece: bytes) -> Iterator[_Line]:
-        """Give the lines that a piece completes."""
+        """Yield the lines that a piece completes."""
         if piece and self._is_timed:
             self._times = self._client.output_times(self._task, attempt=self._attempt, start=self._lines.at)
             self._next = next(self._times, None)
         self._read_up_to += len(piece)
         for at, line in self._lines.placed(piece):
-            yield self._told(at, line)
+            yield self._prefixed(at, line)
 
     def rest(self) -> Iterator[_Line]:
-        """Give the last line, if it has no end."""
+        """Yield the last line, if it has no line break."""
         for line in self._lines.rest():
-            yield self._told(self._lines.at, line)
+            yield self._prefixed(self._lines.at, line)
 
-    def _told(self, at: int, line: bytes) -> _Line:
+    def _prefixed(self, at: int, line: bytes) -> _Line:
         while self._next is not None and self._next.start <= at:
             self._stamp = f"{format_time_ms(self._next.at_ms)} "
             self._next = next(self._times, None)
@@ -163,7 +161,7 @@ class _Output:
 
 
 class _GraphOutputs:
-    """The output of every task of a graph: of the last attempt of each, and of all that begin while it is followed."""
+    """The output of all tasks of a graph: the last attempt of each, and all that begin while it is followed."""
 
     def __init__(self, client: "Client", graph: str, how: LogOptions) -> None:
         self._client = client
@@ -174,14 +172,14 @@ class _GraphOutputs:
         self._last: object = None
 
     def look(self) -> Iterator[_Line]:
-        """Give what is new in all tasks."""
+        """Yield the new lines of all tasks."""
         for task in self._client.tasks(self._graph):
             yield from self._of(task)
             if not self._how.follow and task.id in self._open:
                 yield from self._open[task.id].rest()
 
     def followed(self) -> Iterator[_Line]:
-        """Give what is there and what comes, until the graph is settled."""
+        """Yield all lines until the graph is settled."""
         from taskyard.sdk.errors import Overloaded, Unreachable  # noqa: PLC0415 - it comes with the client
 
         is_whole = False
@@ -196,7 +194,7 @@ class _GraphOutputs:
                         yield from output.new()
                 is_whole = True
             except (Overloaded, Unreachable):
-                self._last = None  # a server that is away just now is asked with the next look
+                self._last = None  # try again with the next look
         if not is_whole:
             yield from self.look()
 
@@ -213,7 +211,7 @@ class _GraphOutputs:
             yield from self._open[task.id].new() if task.state in progress.MOVING else self._end(task.id)
 
     def _begin(self, task: "TaskView", number: int) -> None:
-        # What begins while it is followed is wanted whole.
+        # --tail and --since do not apply to attempts that begin while the graph is followed.
         is_first = task.id not in self._begun
         start = _start(self._client, task, number, self._how) if is_first else 0
         id = task.id if task.reused is None else task.reused.task
@@ -227,7 +225,7 @@ class _GraphOutputs:
 
 
 def _start(client: "Client", task: "TaskView", attempt: int | None, how: LogOptions) -> int:
-    """Find the first byte that is wanted of what an attempt printed."""
+    """Find the first byte to print of the output of an attempt."""
     id, number = (task.id, attempt or task.attempt) if task.reused is None else (task.reused.task, task.reused.attempt)
     if how.tail is None and how.since is None:
         return 0
@@ -240,12 +238,12 @@ def _start(client: "Client", task: "TaskView", attempt: int | None, how: LogOpti
 
 
 def _tail_start(client: "Client", task: str, attempt: int, size: int, lines: int) -> int:
-    """Find the byte with which the last lines begin."""
+    """Find the first byte of the last lines."""
     at, left = size, lines
     while at > 0 and left > 0:
         first = max(0, at - TAIL_BYTES)
         block = client.output(task, attempt=attempt, start=first, end=at)
-        end = len(block) - 1 if at == size else len(block)  # the end of the last line begins no other
+        end = len(block) - 1 if at == size else len(block)  # no line begins after the last line break
         while (end := block.rfind(b"\n", 0, max(0, end))) >= 0:
             left -= 1
             if not left:
@@ -255,17 +253,17 @@ def _tail_start(client: "Client", task: str, attempt: int, size: int, lines: int
 
 
 def _noted(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Pass bytes on; say so to a person if there are none."""
+    """Pass bytes on; on a terminal, say if there are none."""
     is_empty = True
     for piece in pieces:
         is_empty = is_empty and not piece
         yield piece
     if is_empty and sys.stdout.isatty():
-        print_err("it has printed nothing")
+        print_err("there is no output")
 
 
 def _is_shown(how: LogOptions) -> bool:
-    """Tell whether a terminal is written to, which must not obey what is printed."""
+    """Tell whether the output goes to a terminal and must be made harmless."""
     return sys.stdout.isatty() and not how.raw
 
 
@@ -291,7 +289,7 @@ def _print_lines(lines: Iterable[_Line], how: LogOptions) -> None:
 
 
 def lines_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut what comes in pieces into lines of a bounded length."""
+    """Cut pieces of output into lines of limited length."""
     lines = Lines()
     for piece in pieces:
         yield from lines.of(piece)

@@ -1,4 +1,4 @@
-"""The commands that stay: `serve`, a server, and `bot`, which runs tasks for one."""
+"""The commands `serve` and `bot`: start a server, or a bot that runs tasks for one."""
 
 import os
 import re
@@ -20,13 +20,15 @@ from taskyard.cli.ports import Backend, BotSpec, ServeSpec, StartFailed
 SERVE_EXAMPLES: Final = """\
 Examples:
 
-    taskyard serve                                  taskyard.db, in this folder
-    taskyard serve --database postgresql://db/yard  one that servers share
-    taskyard serve --host 0.0.0.0 --port 80         for other machines
-    taskyard serve --admin-token admin.token        keep a token in a file
+    taskyard serve                                  use ./taskyard.db
+    taskyard serve --database postgresql://db/yard  use PostgreSQL
+    taskyard serve --host 0.0.0.0 --port 80         serve other machines
+    taskyard serve --files s3://yard/files          store files in a bucket
+    taskyard serve --admin-token admin.token        write a token to a file
     taskyard serve --host 0.0.0.0 --tls-cert yard.pem --tls-key yard.key
+    taskyard serve --database postgresql://db/yard --secrets-key-file yard.keys
 
-The first start prints a token with which all others are made.
+The first start prints an admin token; use it to create all others.
 """
 BOT_EXAMPLES: Final = """\
 Examples:
@@ -34,15 +36,18 @@ Examples:
     TASKYARD_TOKEN=ty_bot_... taskyard bot --url http://yard:8420
     taskyard bot --token-file bot.token --user taskyard-tasks
     taskyard bot --slots 4 --dimension gpu=h100 --dimension site=attic
-    taskyard bot --once     run what is there to run, and end
+    taskyard bot --once     run the pending tasks, then exit
+    taskyard bot --check 'test $(df --output=avail / | tail -1) -gt 9999999'
 """
 SLOTS_MAX: Final = 1_000
-#: No token is longer.
+#: A check that runs more often than every second is work of its own.
+CHECK_EVERY: Final = Duration(1_000, 86_400_000)
+#: Longer than any token.
 TOKEN_LINE_MAX: Final = 1_024
 
-#: A word of a routing key holds no dot; TaskCluster's limit leaves room for the other words.
+#: A word of a routing key has no dot; the limit of TaskCluster leaves room for the other words.
 _SCHEDULER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,22}", re.ASCII)
-#: What a server takes.
+#: The bounds that a server accepts.
 LEASE_MIN_MS: Final = 2_000
 LEASE_MAX_MS: Final = 3_600_000
 
@@ -57,7 +62,7 @@ def _check_scheduler_id(written: str) -> None:
 
 
 class ServeOptions(NamedTuple):
-    """Where a server listens, and where it keeps things."""
+    """Where a server listens, and where it stores its data."""
 
     host: str = "127.0.0.1"
     port: int = 8420
@@ -67,10 +72,14 @@ class ServeOptions(NamedTuple):
     tls_key: Path | None = None
     tasks_max: int = 100_000
     scheduler_id: str = "taskyard"
+    files: str | None = None
+    secrets_key_file: Path | None = None
+    no_sweep: bool = False
+    no_events: bool = False
 
 
 class BotOptions(NamedTuple):
-    """How a bot works."""
+    """How a bot runs tasks."""
 
     state: Path | None = None
     once: bool = False
@@ -81,10 +90,14 @@ class BotOptions(NamedTuple):
     remove_token_file: bool = False
     dimension: tuple[str, ...] = ()
     dimensions_file: Path | None = None
+    check: str | None = None
+    check_every: int = 60_000
+    cache_age: int = 14 * 86_400_000
+    cache_free: int = 10
 
 
 def dimensions_of(written: Iterable[str]) -> dict[str, list[str]]:
-    """Read dimensions: `key=value`; a key that is given again has more than one value."""
+    """Parse dimensions such as `gpu=h100`; a key can have several values."""
     found: dict[str, list[str]] = {}
     for one in written:
         key, is_there, value = one.partition("=")
@@ -111,37 +124,53 @@ def dimensions_of(written: Iterable[str]) -> dict[str, list[str]]:
         default=Path(),
         show_default=False,
         metavar="DIR",
-        help="Folder of the database file [default: here].",
+        help="Folder of the database file [default: this folder].",
     ),
+    click.option("--tls-cert", type=PATH, metavar="PATH", help="Certificate (PEM) for https, followed by its chain."),
+    click.option("--tls-key", type=PATH, metavar="PATH", help="Key of the certificate [default: in the same file]."),
     click.option(
-        "--tls-cert", type=PATH, metavar="PATH", help="Serve https with this certificate (PEM), its chain after it."
-    ),
-    click.option("--tls-key", type=PATH, metavar="PATH", help="Key of the certificate, if not in the same file."),
-    click.option(
-        "--tasks-max", type=Number(1, 1_000_000), default=100_000, metavar="N", help="Most tasks in one request."
+        "--tasks-max",
+        type=Number(1, 1_000_000),
+        default=100_000,
+        metavar="N",
+        help="Maximum number of tasks in one request.",
     ),
     click.option(
         "--scheduler-id",
         type=PlainText(_check_scheduler_id),
         default="taskyard",
         metavar="ID",
-        help="First word of every routing key, `schedulerId` in answers.",
+        help="First word of all routing keys (`schedulerId`).",
     ),
+    click.option(
+        "--files",
+        metavar="PLACE",
+        help="Place of the files of tasks: a folder or s3://BUCKET/PREFIX [default: taskyard.files, by the database].",
+    ),
+    click.option(
+        "--secrets-key-file",
+        type=PATH,
+        metavar="PATH",
+        help="File with the keys of secrets, the same for all servers of a database "
+        "[default: secrets.key beside an SQLite database].",
+    ),
+    flag("--no-sweep", help="Run admission passes only when something has changed, not every 5 seconds."),
+    flag("--no-events", help="Look for background work every 5 seconds only, not when something has changed."),
 )
-@click.option("--auth/--no-auth", default=True, help="Ask for tokens; without, only this machine can connect.")
+@click.option("--auth/--no-auth", default=True, help="Require tokens; without them only this machine can connect.")
 @click.option("--admin-token", type=PATH, metavar="PATH", help="File for an admin token; created if it does not exist.")
 @duration(
     "--lease",
     bounds=Duration(LEASE_MIN_MS, LEASE_MAX_MS),
     default=("60s", 60_000),
-    help="How long a bot may be silent before its tasks are given to another bot, from 2s to 1h.",
+    help="How long a bot may be silent before another bot gets its tasks, from 2s to 1h.",
 )
 @output_option("table")
 @click.pass_obj
 def serve(work: Backend, place: ServeOptions, auth: bool, admin_token: Path | None, lease: int, output: str) -> int:
-    """Serve graphs and bots until a signal ends it."""
+    """Start a server; Ctrl-C stops it."""
     database = place.database or f"sqlite:///{place.data / 'taskyard.db'}"
-    # The folder that people are in is theirs, and stays as open as it is; the files in it do not.
+    # A data folder of its own is made private; the current folder is not, only the files in it.
     folder = place.data if place.database is None and place.data != Path() else None
     spec = ServeSpec(
         place.host,
@@ -155,9 +184,15 @@ def serve(work: Backend, place: ServeOptions, auth: bool, admin_token: Path | No
         place.tasks_max,
         lease,
         place.scheduler_id,
+        place.files or ("" if database.startswith("sqlite:") else str(place.data / "taskyard.files")),
+        place.secrets_key_file,
+        events=not place.no_events,
+        periodic_passes=not place.no_sweep,
     )
+    if place.no_sweep and place.no_events:
+        raise click.UsageError("--no-sweep and --no-events exclude each other: nothing would admit tasks")
     if place.tls_key is not None and place.tls_cert is None:
-        raise click.UsageError("--tls-key needs a certificate: give --tls-cert PATH, too")
+        raise click.UsageError("--tls-key needs a certificate: add --tls-cert PATH")
     try:
         work.serve(spec, _ready(output))
     except StartFailed as refusal:
@@ -177,22 +212,24 @@ def serve(work: Backend, place: ServeOptions, auth: bool, admin_token: Path | No
 @bundle(
     "how",
     BotOptions,
-    click.option("--state", type=PATH, metavar="DIR", help="Folder of this bot alone, for what survives a restart."),
+    click.option(
+        "--state", type=PATH, metavar="DIR", help="State folder, used by this bot only; it must survive restarts."
+    ),
     flag("--once", help="Run the tasks that are pending, then exit."),
     flag("--inherit-env", help="Pass the whole environment to tasks, not only the basics."),
     click.option(
         "--keep-output",
         type=PATH,
         metavar="DIR",
-        help="Folder for output of a task beyond the first 48 MiB; the server gets the end of it.",
+        help="Folder for output beyond the first 48 MiB of a task, of which the server gets only the end.",
     ),
     click.option(
         "--user",
         metavar="USER",
-        help="User to run tasks as; needs root. Without it, a task can do whatever the user of the bot can.",
+        help="User to run tasks as; needs root. By default tasks have all rights of the bot.",
     ),
     click.option("--token-file", type=PATH, metavar="PATH", help="File with the token; - reads standard input."),
-    flag("--remove-token-file", help="Remove the file after reading it, so that no task can read it."),
+    flag("--remove-token-file", help="Delete the token file after reading it, so that no task can read it."),
     click.option(
         "--dimension",
         multiple=True,
@@ -206,15 +243,30 @@ def serve(work: Backend, place: ServeOptions, auth: bool, admin_token: Path | No
         metavar="PATH",
         help="File with a KEY=VALUE on each line; changes take effect at once.",
     ),
+    click.option(
+        "--check",
+        metavar="COMMAND",
+        help="Shell command that fails while this machine is unfit; the bot takes no work then.",
+    ),
+    duration("--check-every", bounds=CHECK_EVERY, default=("60s", 60_000), help="How often to run the check."),
+    duration("--cache-age", default=("14d", 14 * 86_400_000), help="Remove caches that are not used for so long."),
+    click.option(
+        "--cache-free",
+        type=Number(0, 100),
+        metavar="PERCENT",
+        default=10,
+        show_default=True,
+        help="Remove caches until so much of the disk is free.",
+    ),
 )
 @client.server_options
 @click.pass_obj
 def bot(work: Backend, name: str | None, slots: int | None, how: BotOptions, server: Server) -> int:
-    """Run tasks for a server until a signal ends it; what runs then is ended first."""
+    """Start a bot, which runs tasks for a server; Ctrl-C stops its tasks and then the bot."""
     if server.token is not None:
         raise click.UsageError(
-            "every program on this machine can read --token of a bot, tasks included:"
-            " set TASKYARD_TOKEN, or give --token-file PATH (- is stdin)"
+            "other programs on this machine, also tasks, can read --token of a bot:"
+            " set TASKYARD_TOKEN, or use --token-file PATH (- reads stdin)"
         )
     named = name or socket.gethostname()
     target = server._replace(token=_token_of(how)).target()
@@ -230,6 +282,10 @@ def bot(work: Backend, name: str | None, slots: int | None, how: BotOptions, ser
         inherit=how.inherit_env,
         keep_output=how.keep_output,
         user=how.user,
+        check=how.check,
+        check_every_s=how.check_every / 1_000,
+        cache_age_s=how.cache_age / 1_000,
+        cache_free_percent=how.cache_free,
         ca_file=target.ca_file,
         connected=lambda pool: _say_connected(spec, pool),
     )
@@ -241,13 +297,13 @@ def bot(work: Backend, name: str | None, slots: int | None, how: BotOptions, ser
 
 
 def _say_connected(bot: BotSpec, pool: str) -> None:
-    """Say that a bot is at work, and for whom."""
+    """Say that a bot is connected, and to which server."""
     slots = plural(bot.slots, "slot")
     print_err(f"bot {harmless(bot.name)} is connected to {harmless(bot.url)}: pool {pool}, {slots}")
 
 
 def _token_of(how: BotOptions) -> str | None:
-    """Read the token from where it was left for the bot alone."""
+    """Read the token from a file or standard input."""
     file = how.token_file
     if file is None:
         return None
@@ -259,25 +315,25 @@ def _token_of(how: BotOptions) -> str | None:
         if how.remove_token_file:
             file.unlink()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        print_error(f"cannot take the token from {file}: {reason}")
+        reason = getattr(error, "strerror", None) or "it is not text"
+        print_error(f"cannot read the token from {file}: {reason}")
         raise CommandFailed(Exit.ERROR) from error
     return token
 
 
 def _ready(output: str) -> Callable[[str, str | None], None]:
-    """Make what tells that a server is there: its address, and the first token if it was just made."""
+    """Make the function that prints the address of a ready server, and the first token if there is one."""
 
-    def tell(url: str, token: str | None) -> None:
-        give_address(url, token, output)
+    def print_ready(url: str, token: str | None) -> None:
+        print_address(url, token, output)
         if output == "table":
             print_err("serving; press Ctrl-C to stop")
 
-    return tell
+    return print_ready
 
 
-def give_address(url: str, token: str | None, output: str) -> None:
-    """Print where a server is and a token for it; a table is lines that a shell can take as they are."""
-    told = {"TASKYARD_URL": url} | ({} if token is None else {"TASKYARD_TOKEN": token})
-    lines = [f"{name}={harmless(value)}" for name, value in told.items()]
+def print_address(url: str, token: str | None, output: str) -> None:
+    """Print the address of a server and a token; the table is lines that a shell can evaluate."""
+    variables = {"TASKYARD_URL": url} | ({} if token is None else {"TASKYARD_TOKEN": token})
+    lines = [f"{name}={harmless(value)}" for name, value in variables.items()]
     print_one({"url": url, "token": token}, output, lambda: lines, url)

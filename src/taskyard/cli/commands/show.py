@@ -1,9 +1,9 @@
-"""The commands that only look: `graphs`, `tasks`, `show`, `story`."""
+"""The commands `graphs`, `tasks`, `show` and `story`: read graphs and tasks."""
 
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -14,9 +14,9 @@ from taskyard.cli.client import (
     Server,
     any_argument,
     connected,
-    graph_argument,
     graph_id,
     graph_or_task,
+    optional_graph_argument,
     server_options,
     task_argument,
     task_id,
@@ -28,6 +28,7 @@ from taskyard.cli.options import (
     bundle,
     choice,
     command,
+    completes,
     duration,
     flag,
     listing_options,
@@ -56,15 +57,15 @@ if TYPE_CHECKING:
     from taskyard.wire.explain import WhyGraphView
 
 
-# What determines when a graph ends, for people: one line, and a table of the tasks on its critical path.
+# The critical path of a graph: how long the graph took or when it is expected to end, and a table of tasks.
 
 
-#: How many tasks of a path are shown; JSON has more.
+#: How many tasks of a path are shown; JSON has all.
 SHOWN_MAX: Final = 12
 
 
 def _path_fields(seen: "CriticalPath") -> list[tuple[str, str]]:
-    """Say how long a graph took or when it is expected to end, as a row of a table; none if there is nothing to say."""
+    """Say how long a graph took or when it is expected to end, as a row of a table; no row if there is no path."""
     if seen.settled:
         return [("took", _took(seen))] if seen.path else []
     if not seen.path:
@@ -73,7 +74,7 @@ def _path_fields(seen: "CriticalPath") -> list[tuple[str, str]]:
 
 
 def _path_lines(seen: "CriticalPath") -> Iterator[str]:
-    """Show the tasks of a path. One alone says nothing that is not told anyway."""
+    """Show the tasks of a path, if there are at least two."""
     if len(seen.path) < 2:
         return
     yield ""
@@ -82,7 +83,7 @@ def _path_lines(seen: "CriticalPath") -> Iterator[str]:
     rows = [head, *(_row(one, seen.settled) for one in shown)]
     yield from format_table(rows, sys.stdout, indent="  ", titled=True)
     if more := len(seen.path) - len(shown):
-        yield f"  and {more}{'' if seen.whole else ' or more'} {'before' if seen.settled else 'behind'} these"
+        yield f"  and {more}{'' if seen.whole else ' or more'} {'before' if seen.settled else 'after'} these"
 
 
 def _took(seen: "CriticalPath") -> str:
@@ -93,7 +94,7 @@ def _took(seen: "CriticalPath") -> str:
 
 
 def _expected(seen: "CriticalPath") -> str:
-    past = f"{seen.known} of {plural(seen.left, 'task')} left known from before"
+    past = f"durations known for {seen.known} of {plural(seen.left, 'task')} left"
     stuck = f"; {seen.stuck} blocked" if seen.stuck else ""
     if seen.expected_end_ms is None:
         return f"unknown; {past}{stuck}"
@@ -110,17 +111,17 @@ def _span(ms: int | None) -> str:
     return "-" if ms is None else format_duration(ms)
 
 
-# A story for people: a line for everything that happened, with its time, its cause, its attempt and its bot.
+# The history of a task: a line for each event, with its time, cause, attempt and bot.
 
 
-def history_lines(told: "StoryView") -> "Iterator[str]":
-    """Tell a story line by line."""
-    reused = f", its end {progress.taken_over(told.reused)}" if told.reused else ""
-    born = (format_time(told.created_ms), "", "", f"{harmless(told.label)} is submitted{reused}", "", "")
+def history_lines(story: "StoryView") -> "Iterator[str]":
+    """Print a history as a table."""
+    reused = f", {progress.reused_from(story.reused)}" if story.reused else ""
+    first = (format_time(story.created_ms), "", "", f"{harmless(story.label)} is submitted{reused}", "", "")
     head = ("TIME", "AFTER", "STATE", "CAUSE", "ATTEMPT", "BOT")
-    yield from format_table([head, born, *map(_history_row, told.items)], sys.stdout, titled=True)
-    if not told.whole:
-        yield "there is more than is told here"
+    yield from format_table([head, first, *map(_history_row, story.items)], sys.stdout, titled=True)
+    if not story.whole:
+        yield "there are more events"
 
 
 def _history_row(item: "StoryItem") -> tuple[str, ...]:
@@ -137,46 +138,49 @@ def _history_row(item: "StoryItem") -> tuple[str, ...]:
 GRAPHS_EXAMPLES: Final = """\
 Examples:
 
-    taskyard graphs                         the newest graphs
-    taskyard graphs --state blocked         those that need somebody
-    taskyard graphs --since 1d --all        every graph of the last day
+    taskyard graphs                         list the newest graphs
+    taskyard graphs --state blocked         list graphs that need attention
+    taskyard graphs --since 1d --all        list all graphs of the last day
     taskyard graphs --name nightly -o name --limit 1
-    taskyard graphs --tag team=db --watch   look again and again
+    taskyard graphs --tag team=db --watch   refresh the list
 """
 TASKS_EXAMPLES: Final = """\
 Examples:
 
-    taskyard tasks 78a6ff3e8d8c0f28         by its id, or the end of it:
-    taskyard tasks c0f28
+    taskyard tasks 78a6ff3e8d8c0f28         list the tasks of a graph
+    taskyard tasks c0f28                    name it by the end of its id
     taskyard tasks 78a6ff3e8d8c0f28 --state failed -o name
+    taskyard tasks --tag build:1234 --state failed --since 1d
+    taskyard tasks --user ada --state running --state waiting
+    taskyard tasks --bot rack4-11 --since 1h --count
     taskyard tasks 78a6ff3e8d8c0f28 --columns label,state,bot
     taskyard tasks 78a6ff3e8d8c0f28 -o jsonl --all | jq .label
 """
 SHOW_EXAMPLES: Final = """\
 Examples:
 
-    taskyard show 78a6ff3e8d8c0f28           a graph: counts, failures, its end
-    taskyard show 00c0ffee12345678           a task: its attempts
-    taskyard show 78a6ff3e8d8c0f28/build     a task by its label
-    taskyard show --watch 78a6ff3e8d8c0f28   until it is settled
-    taskyard show -o json 78a6ff3e8d8c0f28   all of it, for a program
+    taskyard show 78a6ff3e8d8c0f28           show a graph
+    taskyard show 00c0ffee12345678           show a task and its attempts
+    taskyard show 78a6ff3e8d8c0f28/build     show a task by its label
+    taskyard show --watch 78a6ff3e8d8c0f28   refresh until it is settled
+    taskyard show -o json 78a6ff3e8d8c0f28   print everything as JSON
 """
 STORY_EXAMPLES: Final = """\
 Examples:
 
     taskyard story 00c0ffee12345678
     taskyard story 78a6ff3e8d8c0f28/build
-    taskyard story -o jsonl 00c0ffee12345678   a line for each event
+    taskyard story -o jsonl 00c0ffee12345678   print each event as JSON
 """
 
-#: How many failed tasks of a graph are named; `taskyard tasks` has them all.
+#: How many failed tasks of a graph are named; `taskyard tasks` lists all.
 FAILED_SHOWN_MAX: Final = 20
 
-#: How many characters of a task's result are shown to people.
+#: How many characters of a result are shown.
 RESULT_SHOWN_MAX: Final = 400
 
 GRAPH_STATES: Final = ("running", "blocked", "failed", "finished", "canceling", "canceled")
-#: A graph is blocked as soon as a task failed that nothing handles: people look for it as failed.
+#: A graph is blocked as soon as a failed task is not handled; people search for it as failed.
 _STATE_OF: Final = {"failed": "blocked"}
 TASK_STATES: Final = (
     "unscheduled", "blocked", "pending", "waiting", "running", "stopping",
@@ -203,15 +207,16 @@ _TASK_COLUMNS: Final[list[Column]] = [
     ("bot", lambda one: one.bot),
     ("moved", lambda one: format_age(one.moved_ms)),
 ]
+_GRAPH_COLUMN: Final[Column] = ("graph", lambda one: Id(one.graph_id))
 
 
 def limit_option(default: int) -> Decorator:
-    """Make the option that bounds a list."""
+    """Make the option that limits the length of a list."""
     return click.option("--limit", type=Number(1, 1_000_000), default=default, metavar="N", help="Maximum number.")
 
 
 class WantedGraphs(NamedTuple):
-    """Which graphs."""
+    """Which graphs to list."""
 
     state: str | None = None
     name: str | None = None
@@ -222,12 +227,35 @@ class WantedGraphs(NamedTuple):
 
 
 class WantedTasks(NamedTuple):
-    """Which tasks."""
+    """Which tasks to list."""
 
-    state: str | None = None
+    state: tuple[str, ...] = ()
     label: str | None = None
+    tag: tuple[str, ...] = ()
+    bot: str | None = None
+    user: str | None = None
+    pool: str | None = None
+    since: int | None = None
+    counted: bool = False
     limit: int = 1_000
     all: bool = False
+
+    def conditions(self) -> dict[str, Any]:
+        """Return the conditions as the client takes them."""
+        state = self.state[0] if len(self.state) == 1 else self.state or None
+        return {
+            "state": state,
+            "tags": tuple(map(tag_of, self.tag)),
+            "bot": self.bot,
+            "user": self.user,
+            "pool": self.pool,
+            "since_ms": None if self.since is None else max(0, round(time.time() * 1000) - self.since),
+        }
+
+
+def tag_of(written: str) -> str:
+    """Read a tag that is written with a colon, or with `=`."""
+    return written if ":" in written else written.replace("=", ":", 1)
 
 
 @command("graphs", GRAPHS_EXAMPLES)
@@ -251,30 +279,61 @@ def graphs(wanted: WantedGraphs, listing: Listing, watch: progress.Watch, server
         return show_all(lambda: _graphs(client, wanted, counts), listing, _GRAPH_COLUMNS, watch)
 
 
+#: The conditions on tasks of all graphs.
+task_conditions: Final = (
+    click.option("--tag", multiple=True, metavar="KEY:VALUE", help="Filter by tag; can be repeated, all must match."),
+    click.option("--bot", metavar="BOT", help="Filter by a bot that had an attempt.", shell_complete=completes("bot")),
+    click.option("--user", metavar="USER", help="Filter by the user for whom the task runs."),
+    click.option("--pool", metavar="POOL", help="Filter by pool.", shell_complete=completes("pool")),
+    duration("--since", help="Only tasks submitted within this time."),
+)
+
+
 @command("tasks", TASKS_EXAMPLES)
-@graph_argument
+@optional_graph_argument
 @bundle(
     "wanted",
     WantedTasks,
-    choice("--state", words=TASK_STATES, help="Filter by state."),
-    click.option("--label", metavar="LABEL", help="Filter by label."),
+    choice("--state", words=TASK_STATES, help="Filter by state; can be repeated, one must match.", multiple=True),
+    click.option("--label", metavar="LABEL", help="Filter the tasks of a graph by label."),
+    *task_conditions,
+    flag("--count", "counted", help="Only count them, by state."),
     limit_option(1_000),
     all_option,
 )
 @listing_options
 @progress.watch_options
 @server_options
-def tasks(graph: str, wanted: WantedTasks, listing: Listing, watch: progress.Watch, server: Server) -> int:
-    """List the tasks of a graph."""
+def tasks(graph: str | None, wanted: WantedTasks, listing: Listing, watch: progress.Watch, server: Server) -> int:
+    """List the tasks of a graph, or those of all graphs, the newest first.
+
+    Beside its own tags, a task has its dimensions, its pool, its priority and
+    its user as tags: `--tag os:Linux`, `--tag priority:20`.
+    """
+    if wanted.label is not None and (graph is None or any(wanted.conditions().values())):
+        raise click.UsageError("--label needs a GRAPH, and goes with no other condition")
     most = None if wanted.all else wanted.limit
     with connected(server) as client:
-        id = graph_id(client, graph)
+        id = None if graph is None else graph_id(client, graph)
+        if wanted.counted:
+            return _print_counts(client.count_tasks(id, **wanted.conditions()), listing)
+        columns = _TASK_COLUMNS if graph is not None else [_TASK_COLUMNS[0], _GRAPH_COLUMN, *_TASK_COLUMNS[1:]]
         return show_all(
-            lambda: client.tasks(id, state=wanted.state, label=wanted.label, limit=most),
-            listing,
-            _TASK_COLUMNS,
-            watch,
+            lambda: client.tasks(id, label=wanted.label, limit=most, **wanted.conditions()), listing, columns, watch
         )
+
+
+def _print_counts(counts: dict[str, int], listing: Listing) -> Exit:
+    rows = [TaskCount(state, counts[state]) for state in TASK_STATES if state in counts]
+    return print_list(rows, listing, [("state", lambda one: one.state), ("tasks", lambda one: one.tasks)], str)
+
+
+@dataclass
+class TaskCount:
+    """How many tasks are in a state."""
+
+    state: str
+    tasks: int
 
 
 @command("show", SHOW_EXAMPLES)
@@ -285,8 +344,8 @@ def tasks(graph: str, wanted: WantedTasks, listing: Listing, watch: progress.Wat
 def show(id: str, output: str, watch: progress.Watch, server: Server) -> int:
     """Show a graph with its counts and failures, or a task with its attempts.
 
-    With --watch it goes on until a graph is settled or a task has ended, and
-    the exit code is the outcome: 0 well, 3 failed or canceled.
+    With --watch it refreshes until the graph is settled or the task has
+    ended; the exit code is then 0 for success, 3 for failed or canceled.
     """
     with connected(server) as client:
         return graph_or_task(
@@ -302,12 +361,12 @@ def show(id: str, output: str, watch: progress.Watch, server: Server) -> int:
 @output_option("table")
 @server_options
 def story(task: str, output: str, server: Server) -> int:
-    """Tell everything that happened to a task: each move with its cause, attempt and bot."""
+    """Show the history of a task: each event with its cause, attempt and bot."""
     with connected(server) as client:
-        told = client.story(task_id(client, task))
+        found = client.story(task_id(client, task))
         if output == "jsonl":
-            return print_list(told.items, Listing("jsonl"), [], lambda _: told.task)
-        return print_one(asdict(told), output, lambda: history_lines(told), told.task)
+            return print_list(found.items, Listing("jsonl"), [], lambda _: found.task)
+        return print_one(asdict(found), output, lambda: history_lines(found), found.task)
 
 
 def show_all(
@@ -316,7 +375,7 @@ def show_all(
     columns: list[Column],
     watch: progress.Watch,
 ) -> Exit:
-    """Print a list, once or again and again. What it lists has an `id`."""
+    """Print a list of objects with an `id`, once or with --watch."""
     if not watch.watch:
         return print_list(look(), listing, columns, lambda one: str(one.id))
     chosen = listing.chosen(columns)
@@ -329,7 +388,7 @@ def show_all(
 
 
 def _graphs(client: "Client", wanted: WantedGraphs, counts: bool) -> "Iterator[GraphView]":
-    """Give the graphs that are wanted; the newest come first, so a moment is where to stop."""
+    """Yield the wanted graphs, the newest first; --since ends the list at the first older one."""
     tags = [one.replace("=", ":", 1) for one in wanted.tag]
     most = None if wanted.all else wanted.limit
     state = _STATE_OF.get(wanted.state or "", wanted.state)
@@ -341,7 +400,7 @@ def _graphs(client: "Client", wanted: WantedGraphs, counts: bool) -> "Iterator[G
 
 
 class _Shown(NamedTuple):
-    """One thing as it is shown: for programs, for people, by name; and the exit code if it has come to its end."""
+    """A graph or a task: its id, its JSON, its lines for people, and the exit code if it has ended."""
 
     id: str
     shape: dict[str, Any]
@@ -350,7 +409,7 @@ class _Shown(NamedTuple):
 
 
 def _show(look: Callable[[], _Shown], watch: progress.Watch, output: str) -> Exit:
-    """Show one thing, once or until its end."""
+    """Show one object, once or until its end."""
     if not watch.watch:
         seen = look()
         return print_one(seen.shape, output, seen.lines, seen.id)
@@ -377,20 +436,20 @@ def _seen_graph(client: "Client", id: str) -> _Shown:
     return _Shown(
         graph.id,
         shape,
-        lambda: (*_graph_lines(graph, failed, path, held), *progress.Questions(client).new_in(graph)),
+        lambda: (*_graph_lines(graph, failed, path, held), *progress.Approvals(client).new_in(graph)),
         end,
     )
 
 
 def _is_held(graph: "GraphView") -> bool:
-    """Tell whether nothing of a graph runs though it is not settled."""
+    """Check whether a graph is not settled, and yet none of its tasks runs."""
     return not graph.settled and not any(graph.counts.get(state) for state in progress.MOVING)
 
 
 def _graph_lines(
     graph: "GraphView", failed: "list[TaskView]", path: "CriticalPath", held: "WhyGraphView | None"
 ) -> Iterator[str]:
-    settled = "settled" if graph.settled else "still moving" if held is None else "nothing of it runs now"
+    settled = "settled" if graph.settled else "still moving" if held is None else "no task runs now"
     yield from format_table(
         [
             ("graph", format_cell(graph.id)),
@@ -401,7 +460,7 @@ def _graph_lines(
             ("tasks", format_counts(progress.counts(graph))),
             *([("why", harmless(held.sentence))] if held else []),
             *([("inside", _parent(graph.parent))] if graph.parent else []),
-            *([("again", progress.again(graph))] if graph.rerun_of else []),
+            *([("rerun of", progress.rerun_of(graph))] if graph.rerun_of else []),
             *_path_fields(path),
         ],
         sys.stdout,
@@ -442,7 +501,7 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
             ("progress", format_cell(task.progress)),
             *([] if task.result is None else [("result", _result(task.result))]),
             *([("inner graph", format_cell(task.inner_graph))] if task.inner_graph else []),
-            *([("its end", progress.taken_over(task.reused))] if task.reused else []),
+            *([("outcome", progress.reused_from(task.reused))] if task.reused else []),
         ],
         sys.stdout,
     )
@@ -452,11 +511,11 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
 
 
 def _result(result: object) -> str:
-    """Write what a task published in a line; of a long one only the beginning."""
-    import json  # noqa: PLC0415 - few tasks publish something
+    """Write a result in one line, shortened if it is long."""
+    import json  # noqa: PLC0415 - few tasks have a result
 
     written = json.dumps(result)
-    return written if len(written) <= RESULT_SHOWN_MAX else f"{written[:RESULT_SHOWN_MAX]}... (-o json has all of it)"
+    return written if len(written) <= RESULT_SHOWN_MAX else f"{written[:RESULT_SHOWN_MAX]}... (-o json prints all)"
 
 
 def _attempt_row(attempt: "AttemptView") -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The commands that bring graphs to a server: `submit` and `extend`."""
+"""The commands `submit` and `extend`: send graphs to a server."""
 
 import sys
 from dataclasses import asdict
@@ -10,7 +10,7 @@ import click
 from taskyard.cli import progress
 from taskyard.cli.client import Server, connected, graph_argument, graph_id, server_options
 from taskyard.cli.exit_codes import CommandFailed, Exit
-from taskyard.cli.options import bundle, command, duration, flag, output_option
+from taskyard.cli.options import PATH, bundle, command, duration, flag, output_option
 from taskyard.cli.output import format_cell, format_table, harmless, print_err, print_error, print_faults, print_one
 from taskyard.wire.documents import Fault, RefusedDocument
 from taskyard.wire.explain import NEVER, VERDICTS
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from taskyard.wire.explain import DryRun, DryTask
 
 
-# Graph documents as they are given on a command line: a file, or standard input. What is in them is not judged.
+# Reading a graph document from a file or standard input.
 
 
-#: Reading stops here: the longest document that is read, and one byte to see that it is longer.
+#: One byte more than the longest document: enough to see that a document is too long.
 READ_BYTES_MAX: Final = 10 * 1024 * 1024 + 1
 
 
 def read(file: str) -> bytes:
-    """Read the text of a document, as far as one is read; raise `OSError`."""
+    """Read the text of a document, up to the limit; raise `OSError`."""
     if file == "-":
         return sys.stdin.buffer.read(READ_BYTES_MAX)
     with Path(file).open("rb") as document:
@@ -47,25 +47,25 @@ file_argument = click.argument(
 )
 
 
-# What `submit --dry-run` prints: what would become of each task of a graph, and nothing is stored.
+# The output of `submit --dry-run`: what would happen to each task.
 
 
-def print_forecast(told: "DryRun", output: str) -> int:
-    """Print a forecast; its exit code says whether every task could run somewhere."""
-    # There is no graph and so no id to print: whoever asks for nothing else gets the table.
+def print_dry_run(result: "DryRun", output: str) -> int:
+    """Print a dry run; the exit code says whether a bot can run every task."""
+    # There is no graph, so there is no id to print: `-o name`, the default, prints the table.
     form = "table" if output == "name" else output
-    given = print_one(asdict(told), form, lambda: _lines(told), "")
-    print_err(harmless(told.sentence))
-    return given or (Exit.NO_BOT if told.counts.get(NEVER) else Exit.OK)
+    code = print_one(asdict(result), form, lambda: _lines(result), "")
+    print_err(harmless(result.sentence))
+    return code or (Exit.NO_BOT if result.counts.get(NEVER) else Exit.OK)
 
 
-def _lines(told: "DryRun") -> "Iterator[str]":
-    tasks = sorted(told.items, key=lambda one: VERDICTS.index(one.verdict))
+def _lines(result: "DryRun") -> "Iterator[str]":
+    tasks = sorted(result.items, key=lambda one: VERDICTS.index(one.verdict))
     yield from format_table([("TASK", "WHEN", "REASON", "WHY"), *map(_row, tasks)], sys.stdout, titled=True)
-    if told.more:
-        yield f"and {told.more} more"
-    if not told.whole:
-        yield "more tasks are pending than were taken into account"
+    if result.more:
+        yield f"and {result.more} more"
+    if not result.whole:
+        yield "there are more pending tasks than were taken into account"
 
 
 def _row(task: "DryTask") -> tuple[str, ...]:
@@ -77,16 +77,17 @@ Answer = TypeVar("Answer")
 SUBMIT_EXAMPLES: Final = """\
 Examples:
 
-    taskyard submit nightly.yaml                     store it, print its id
-    taskyard submit --wait nightly.yaml              and watch it to its end
-    taskyard submit --wait --timeout 1h graph.yaml   for an hour at most
-    taskyard submit --key nightly-42 nightly.yaml    once, however often asked
-    taskyard submit --dry-run nightly.yaml           what would become of it
-    generate-graph | taskyard submit -o json -       from standard input
+    taskyard submit nightly.yaml                    submit it and print its id
+    taskyard submit --wait nightly.yaml             watch it until it ends
+    taskyard submit --wait --timeout 1h graph.yaml  wait for an hour at most
+    taskyard submit --key nightly-42 nightly.yaml   submit it only once
+    taskyard submit --dry-run nightly.yaml          show what would happen
+    taskyard submit --parent $TASKYARD_TASK_ID part.yaml   end with this task
+    taskyard submit --inputs src nightly.yaml       upload files for its tasks
+    generate-graph | taskyard submit -o json -      read standard input
 
-With --dry-run the exit code is 6 if some task can run on no bot that exists.
-With --wait it tells the outcome: 0 finished, 3 failed or canceled, 6 no bot
-can run what is left, 124 not settled in time.
+Exit codes with --wait: 0 finished, 3 failed or canceled, 6 no bot can run
+what is left, 124 timed out. With --dry-run: 6 if no bot can run some task.
 """
 EXTEND_EXAMPLES: Final = """\
 Examples:
@@ -97,11 +98,13 @@ Examples:
 
 
 class SubmitOptions(NamedTuple):
-    """How far a submission goes: not at all, into the store, or to the end of the graph."""
+    """Whether to submit at all, and whether to wait."""
 
     wait: bool = False
     timeout: int = 86_400_000
     dry_run: bool = False
+    parent: str | None = None
+    inputs: Path | None = None
 
 
 @command("submit", SUBMIT_EXAMPLES)
@@ -111,24 +114,27 @@ class SubmitOptions(NamedTuple):
     SubmitOptions,
     flag("--wait", help="Show progress until the graph is settled."),
     duration("--timeout", default=("1d", 86_400_000), help="Stop waiting after this time."),
-    flag("--dry-run", help="Only report what would become of the graph; store nothing."),
+    flag("--dry-run", help="Show what would happen; submit nothing."),
+    click.option("--parent", metavar="TASK", help="Id of a running task with which the graph ends."),
+    click.option("--inputs", type=PATH, metavar="DIR", help="Folder to upload for the working folder of each task."),
 )
 @click.option(
-    "--key", metavar="KEY", default="", show_default=False, help="Idempotency key: repeated with it, the same graph."
+    "--key", metavar="KEY", default="", show_default=False, help="Idempotency key: the same key gives the same graph."
 )
 @output_option("name")
 @server_options
 def submit(file: str, how: SubmitOptions, key: str, output: str, server: Server) -> int:
-    """Have a server store and run a graph.
+    """Submit a graph to a server.
 
-    Its id goes to stdout, progress to stderr. Ctrl-C stops waiting, not
-    the graph.
+    The id goes to stdout, progress to stderr. Ctrl-C stops waiting; the
+    graph continues.
     """
     document, text = _document(file)
     with connected(server) as client:
+        document = _with_files(client, file, document, text, how)
         if how.dry_run:
-            return print_forecast(_placed(file, text, lambda: client.check(document)), output)
-        stored = _placed(file, text, lambda: client.submit(document, key=key))
+            return print_dry_run(_with_lines(file, text, lambda: client.check(document)), output)
+        stored = _with_lines(file, text, lambda: client.submit(document, key=key, parent=how.parent))
         if not how.wait:
             return print_one(asdict(stored), output, lambda: [stored.graph_id], stored.graph_id)
         return _wait(client, stored.graph_id, how.timeout / 1000, output)
@@ -140,19 +146,19 @@ def submit(file: str, how: SubmitOptions, key: str, output: str, server: Server)
 @output_option("name")
 @server_options
 def extend(graph: str, file: str, output: str, server: Server) -> int:
-    """Add the tasks of a document to a graph that runs.
+    """Add the tasks of a document to a running graph.
 
-    Tasks that it has already, defined the same way, stay as they are.
+    Tasks that the graph already has with the same definition do not change.
     """
     document, text = _document(file)
     with connected(server) as client:
         id = graph_id(client, graph)
-        stored = _placed(file, text, lambda: client.extend(id, document.get("tasks", {})))
+        stored = _with_lines(file, text, lambda: client.extend(id, document.get("tasks", {})))
         return print_one(asdict(stored), output, lambda: [stored.graph_id], stored.graph_id)
 
 
 def _document(file: str) -> tuple[dict[str, Any], bytes]:
-    """Read a document; say what is wrong with its text, and end."""
+    """Read a document; if its text is faulty, print the faults and fail the command."""
     from taskyard.wire.documents import read_document  # noqa: PLC0415 - a parser costs time to load
 
     name = name_of(file)
@@ -166,13 +172,33 @@ def _document(file: str) -> tuple[dict[str, Any], bytes]:
         print_error(f"cannot read {name}: {error.strerror}")
         raise CommandFailed(Exit.USAGE) from error
     if not isinstance(value, dict):
-        print_faults(name, [Fault("a graph document is an object with `tasks`")])
+        print_faults(name, [Fault("a graph document must be an object with `tasks`")])
         raise CommandFailed(Exit.USAGE)
     return value, text
 
 
-def _placed(file: str, text: bytes, ask: "Callable[[], Answer]") -> "Answer":
-    """Ask; put the faults that the server finds on lines of the document, where they are known."""
+def _with_files(
+    client: "Client", file: str, document: dict[str, Any], text: bytes, how: SubmitOptions
+) -> dict[str, Any]:
+    """Upload the files of this machine that a document names, and name their digests instead."""
+    if how.inputs is None and not (b"local" in text and b"inputs" in text):
+        return document
+    from taskyard.cli.commands.files import transfer_bar  # noqa: PLC0415 - most graphs name no files
+    from taskyard.sdk.local_inputs import BadInputs  # noqa: PLC0415 - its types are slow to create
+    from taskyard.wire.documents import find_lines  # noqa: PLC0415
+
+    folder = None if how.inputs is None else str(how.inputs)
+    try:
+        with transfer_bar() as bar:
+            return _with_lines(file, text, lambda: client.store_inputs(document, folder, meter=bar))
+    except BadInputs as bad:
+        lines = find_lines(text, {path for _, path in bad.faults})
+        print_faults(name_of(file), [Fault(message, path, lines.get(path)) for message, path in bad.faults])
+        raise CommandFailed(Exit.USAGE) from bad
+
+
+def _with_lines(file: str, text: bytes, ask: "Callable[[], Answer]") -> "Answer":
+    """Ask the server; if it refuses the document, print the faults with their lines and fail the command."""
     from taskyard.sdk.errors import Refused  # noqa: PLC0415
     from taskyard.wire.documents import find_lines  # noqa: PLC0415
 
@@ -188,7 +214,7 @@ def _placed(file: str, text: bytes, ask: "Callable[[], Answer]") -> "Answer":
 
 
 def _wait(client: "Client", graph: str, timeout_s: float, output: str) -> Exit:
-    print_err(f"graph {graph} is stored; Ctrl-C stops waiting, the graph continues")
-    seen = progress.watch(client, graph, timeout_s)
+    print_err(f"graph {graph} is submitted; Ctrl-C stops waiting, the graph continues")
+    seen = progress.wait(client, graph, timeout_s)
     code = progress.exit_of_graph(client, seen)
     return print_one(asdict(seen), output, lambda: [progress.headline(seen)], graph) or code

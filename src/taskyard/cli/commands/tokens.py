@@ -1,4 +1,4 @@
-"""The commands about tokens: `token create`, `list`, `revoke`, `rotate`, `rekey`. Secrets are printed once."""
+"""The commands `token create`, `list`, `revoke`, `rotate` and `rekey`. A token is printed only when it is created."""
 
 from dataclasses import asdict
 from typing import Final, NamedTuple
@@ -41,14 +41,14 @@ Examples:
 ROTATE_EXAMPLES: Final = """\
 Examples:
 
-    taskyard token rotate 00c0ffee12345678            the old one ends at once
-    taskyard token rotate 00c0ffee12345678 --keep 1h  it ends in an hour
+    taskyard token rotate 00c0ffee12345678            end the old one now
+    taskyard token rotate 00c0ffee12345678 --keep 1h  end it in an hour
 """
 KEY_EXAMPLES: Final = """\
 Examples:
 
-    taskyard token rekey        tasks that run now keep their tokens
-    taskyard token rekey --now  the key is known to others: they end, too
+    taskyard token rekey        running tasks keep their tokens
+    taskyard token rekey --now  end their tokens, too: the key has leaked
 """
 
 _COLUMNS: Final[list[Column]] = [
@@ -64,7 +64,7 @@ _COLUMNS: Final[list[Column]] = [
 
 
 class TokenSpec(NamedTuple):
-    """What a new token is for."""
+    """What a new token may do."""
 
     name: str
     kind: str = "user"
@@ -77,21 +77,21 @@ class TokenSpec(NamedTuple):
 @bundle(
     "spec",
     TokenSpec,
-    click.option("--name", required=True, metavar="NAME", help="Who or what the token is for; audits show it."),
+    click.option("--name", required=True, metavar="NAME", help="Name of the token, shown in audits."),
     choice("--kind", words=("user", "bot", "enrolment"), default="user", help="Kind of token."),
     click.option("--pool", metavar="NAME", help="Pool of the bots.", shell_complete=completes("pool")),
     click.option(
         "--scope",
         multiple=True,
         metavar="SCOPE",
-        help="What it may do: admin, or pool:NAME:read, submit, cancel, approve, admin; can be repeated.",
+        help="Right: admin, or pool:NAME:read, submit, cancel, approve, secrets, catalogue, admin; can be repeated.",
     ),
-    duration("--expires", help="How long it is valid [default: forever]."),
+    duration("--expires", help="How long the token is valid [default: forever]."),
 )
 @output_option("name")
 @server_options
 def create(spec: TokenSpec, output: str, server: Server) -> int:
-    """Make a token. Its secret goes to stdout, this once."""
+    """Create a token and print it. It cannot be printed again."""
     with connected(server) as client:
         made = client.new_token(spec.kind, spec.name, pool=spec.pool, scopes=spec.scope, expires_in_ms=spec.expires)
         return print_one(
@@ -106,7 +106,7 @@ def create(spec: TokenSpec, output: str, server: Server) -> int:
 @listing_options
 @server_options
 def tokens(listing: Listing, server: Server) -> int:
-    """List tokens, without their secrets."""
+    """List tokens by their ids; the tokens themselves are not stored."""
     with connected(server) as client:
         return print_list(client.tokens(), listing, _COLUMNS, lambda one: one.id)
 
@@ -116,7 +116,7 @@ def tokens(listing: Listing, server: Server) -> int:
 @output_option("name")
 @server_options
 def revoke(ids: tuple[str, ...], output: str, server: Server) -> int:
-    """End tokens at once."""
+    """Revoke tokens at once."""
     with connected(server) as client:
         revoked = [client.revoke_token(id) for id in ids]
     for one in revoked:
@@ -130,7 +130,7 @@ def revoke(ids: tuple[str, ...], output: str, server: Server) -> int:
 @output_option("name")
 @server_options
 def rotate(id: str, keep: int, output: str, server: Server) -> int:
-    """Make a token that may do what another may, and end that one. The new secret goes to stdout, this once."""
+    """Replace a token by a new one with the same rights, and print it. It cannot be printed again."""
     with connected(server) as client:
         made = client.rotate_token(id, keep_ms=keep)
         return print_one(
@@ -142,12 +142,12 @@ def rotate(id: str, keep: int, output: str, server: Server) -> int:
 
 
 @command("token rekey", KEY_EXAMPLES)
-@flag("--now", help="Also end the tokens of tasks that run now: these tasks lose their access.")
+@flag("--now", help="Also end the tokens of running tasks, which lose their access.")
 @server_options
 def rotate_key(now: bool, server: Server) -> int:
-    """Change the key by which the tokens of running tasks are sealed."""
+    """Change the key that signs the tokens of running tasks."""
     with connected(server) as client:
         kept = client.rotate_run_key(keep=not now).kept
-    what = "stay good until those end" if kept else "are good for nothing"
-    print_err(f"the key of run tokens is changed; tokens of tasks that run now {what}")
+    what = "stay valid until these end" if kept else "are no longer valid"
+    print_err(f"the key of run tokens is changed; tokens of running tasks {what}")
     return 0

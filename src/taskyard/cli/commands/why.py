@@ -1,4 +1,4 @@
-"""The command `why`: what a task waits for, down to the root causes, or what holds a graph."""
+"""The command `why`: explain why a task or a graph does not go on."""
 
 import sys
 from dataclasses import asdict, dataclass
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 EXAMPLES: Final = """\
 Examples:
 
-    taskyard why 00c0ffee12345678          a task: what it waits for
-    taskyard why 78a6ff3e8d8c0f28/deploy   the same by graph and label
-    taskyard why 78a6ff3e8d8c0f28          a graph: what holds it
-    taskyard why -o json 00c0ffee12345678  all of it, for a program
-    taskyard why -o name 00c0ffee12345678  the ids of the root causes
+    taskyard why 00c0ffee12345678          explain a task
+    taskyard why 78a6ff3e8d8c0f28/deploy   explain a task by its label
+    taskyard why 78a6ff3e8d8c0f28          explain a graph
+    taskyard why -o json 00c0ffee12345678  print everything as JSON
+    taskyard why -o name 00c0ffee12345678  print the ids of the root causes
 """
 
 
@@ -39,10 +39,10 @@ Examples:
 @output_option("table")
 @server_options
 def why(id: str, output: str, server: Server) -> int:
-    """Say why a task does not run, in one sentence and a table; or what holds a graph.
+    """Explain why a task does not run, or what holds a graph.
 
-    It looks and changes nothing. Of a task that runs it says where, of one
-    that ended how.
+    For a running task it says where the task runs, for an ended one how it
+    ended.
     """
     with connected(server) as client:
         return graph_or_task(
@@ -51,15 +51,15 @@ def why(id: str, output: str, server: Server) -> int:
 
 
 def _why_task(client: "Client", task: str, output: str) -> int:
-    told = client.why(task)
-    roots = [one.why.task for one in told.causes if one.root] or [told.why.task]
-    return _give(asdict(told), output, lambda: _task_lines(told), roots)
+    found = client.why(task)
+    roots = [one.why.task for one in found.causes if one.root] or [found.why.task]
+    return _print(asdict(found), output, lambda: _task_lines(found), roots)
 
 
 def _why_graph(client: "Client", graph: str, output: str) -> int:
-    told = client.why_graph(graph)
-    roots = [task for group in told.groups for task in group.tasks.values()]
-    return _give(asdict(told), output, lambda: _graph_lines(told), roots)
+    found = client.why_graph(graph)
+    roots = [task for group in found.groups for task in group.tasks.values()]
+    return _print(asdict(found), output, lambda: _graph_lines(found), roots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,33 +69,33 @@ class _Root:
     task: str
 
 
-def _give(shape: dict[str, Any], output: str, lines: "Callable[[], Iterator[str]]", roots: list[str]) -> int:
+def _print(shape: dict[str, Any], output: str, lines: "Callable[[], Iterator[str]]", roots: list[str]) -> int:
     if output == "name":
         return print_list(map(_Root, roots), Listing("name"), (), lambda one: one.task)
     return print_one(shape, output, lines, "")
 
 
-def _task_lines(told: "WhyView") -> "Iterator[str]":
-    yield harmless(told.sentence)
+def _task_lines(found: "WhyView") -> "Iterator[str]":
+    yield harmless(found.sentence)
     yield ""
-    rows = [(name, format_cell(value)) for name, value in _facts(told.why) if value not in (None, "")]
+    rows = [(name, format_cell(value)) for name, value in _facts(found.why) if value not in (None, "")]
     yield from format_table(rows, sys.stdout)
-    if told.causes:
+    if found.causes:
         yield ""
         head = ("WAITS FOR", "STATE", "REASON", "SINCE", "TASK")
-        yield from format_table([head, *map(_cause_row, told.causes)], sys.stdout, titled=True)
-    if told.more:
-        yield f"and {told.more} more that were not looked at"
+        yield from format_table([head, *map(_cause_row, found.causes)], sys.stdout, titled=True)
+    if found.more:
+        yield f"and {found.more} more that were not examined"
 
 
 def _facts(one: "Reasoned") -> "Iterator[tuple[str, object]]":
-    """Name every fact of an answer; those that do not belong to its reason are empty."""
+    """Yield all facts of an explanation; those that do not apply to its reason are empty."""
     yield "task", one.task
     yield "graph", one.graph_id
     yield "state", f"{one.state} ({one.reason})"
     yield "since", one.since_ms and format_time(one.since_ms)
     yield "guard", one.guard
-    yield from _in_the_way(one)
+    yield from _obstacle(one)
     yield "until", one.until_ms and format_time(one.until_ms)
     yield "wants", _dimensions(one.dimensions)
     yield from _bots(one.bots) if one.bots else ()
@@ -108,7 +108,7 @@ def _facts(one: "Reasoned") -> "Iterator[tuple[str, object]]":
     yield "asked by", one.actor
 
 
-def _in_the_way(one: "Reasoned") -> "Iterator[tuple[str, object]]":
+def _obstacle(one: "Reasoned") -> "Iterator[tuple[str, object]]":
     yield {"mutex": "mutex", "limit": "limit"}.get(one.reason, "pool"), one.name
     if one.other:
         yield "by", f"{one.other.label or 'a task that you may not see'} {one.other.task or ''}".strip()
@@ -124,7 +124,7 @@ def _bots(bots: "WhyBots") -> "Iterator[tuple[str, object]]":
     yield "they are", ", ".join(f"{count} {standing}" for standing, count in bots.standing.items())
     for one in bots.named:
         yield f"  {harmless(one.bot)}", f"{one.standing}{f': {one.note}' if one.note else ''}"
-    yield "nobody has", _dimensions(bots.absent)
+    yield "no bot has", _dimensions(bots.absent)
     if bots.nearest:
         yield "nearest", bots.nearest.bot
         for key in bots.nearest.differs:
@@ -156,14 +156,14 @@ def _cause_row(one: "Cause") -> tuple[str, ...]:
     )
 
 
-def _graph_lines(told: "WhyGraphView") -> "Iterator[str]":
-    yield harmless(told.sentence)
-    if told.groups:
+def _graph_lines(found: "WhyGraphView") -> "Iterator[str]":
+    yield harmless(found.sentence)
+    if found.groups:
         yield ""
         head = ("TASKS", "STATE", "REASON", "WHY")
-        yield from format_table([head, *map(_group_row, told.groups)], sys.stdout, titled=True)
-    if not told.whole:
-        yield "there are more tasks than were looked at"
+        yield from format_table([head, *map(_group_row, found.groups)], sys.stdout, titled=True)
+    if not found.whole:
+        yield "there are more tasks than were examined"
 
 
 def _group_row(group: "WhyGroup") -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The admission rule kept as an index, so that its cost follows what changed and not how many tasks are pending.
 
-`AdmissionIndex` is told of changes (a task becomes pending, ends or is released; a bot appears; a pool grows), and its
+`AdmissionIndex` receives changes (a task becomes pending, ends or is released; a bot appears; a pool grows), and its
 `decide` then admits exactly what `rules.decide` would admit from the same facts. Every held task waits in one queue:
 that of the mutex key, the limit or the pool that holds it. A change marks the oldest task there that may now pass; when
 that one has been judged, the next is marked. Judging a task can only free younger ones, so one walk in order is enough.
@@ -8,7 +8,7 @@ The rule itself is `rules.judge`; the index stores nothing that cannot be rebuil
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeAlias, TypeVar
 
@@ -31,6 +31,7 @@ from taskyard.core.admission.rules import (
 )
 from taskyard.core.graph.model import Mutex
 from taskyard.core.states import Millis, Reason, TaskId
+from taskyard.core.structs import struct_replace
 
 # The queues of a mutex key, a named limit and a pool: who holds it, who waits for it, and which of those may pass next.
 # No operation shifts entries, so its cost does not grow with the length of the queue.
@@ -125,11 +126,11 @@ class GroupedQueue(Generic[G]):
         return True
 
     def oldest_per_group(self) -> Iterator[tuple[Turn, G]]:
-        """Give the oldest turn of each group."""
+        """Return the oldest turn of each group."""
         return ((front, group) for group, heap in self._groups.items() if (front := heap.first()) is not None)
 
     def first(self) -> Turn | None:
-        """Give the oldest turn."""
+        """Return the oldest turn."""
         return self._all.first()
 
     def before(self, turn: Turn) -> int:
@@ -153,7 +154,7 @@ class MutexQueue:
         return not (self.holders or self.stakes or self.waiting or self.watchers)
 
     def clash(self, party: Party, turn: Turn) -> Occupant | None:
-        """Give the first holder or stake that excludes a task with this party and turn."""
+        """Return the first holder or stake that excludes a task with this party and turn."""
         held = self._holder_against(party)
         if held is not None or not self.stakes:
             return held
@@ -190,7 +191,7 @@ class MutexQueue:
         return waited or staked
 
     def next_free(self) -> Turn | None:
-        """Give the oldest task that waits here and is no longer excluded."""
+        """Return the oldest task that waits here and is no longer excluded."""
         # The oldest of each party is enough: what excludes it excludes those behind it as well.
         firsts = self._first_stakes()
         free = (
@@ -202,7 +203,7 @@ class MutexQueue:
         return min(free, default=None)
 
     def _first_stakes(self) -> list[tuple[Turn, Party]]:
-        """Give the oldest stake and the oldest of another party: if any stake excludes a task, one of these does."""
+        """Return the oldest stake and the oldest of another party: if any stake excludes a task, one of these does."""
         return sorted(self.stakes.oldest_per_group())[:2] if self.stakes else []
 
     def _holder_against(self, party: Party) -> Occupant | None:
@@ -237,7 +238,7 @@ class LimitQueue:
         return self.waiting.discard(turn, amount)
 
     def next_free(self) -> Turn | None:
-        """Give the oldest task that waits here and for which enough is left."""
+        """Return the oldest task that waits here and for which enough is left."""
         return min((turn for turn, amount in self.waiting.oldest_per_group() if amount <= self.room), default=None)
 
 
@@ -263,7 +264,7 @@ class PoolQueue:
         return self.waiting.discard(turn, weight)
 
     def next_free(self) -> Turn | None:
-        """Give the oldest task that waits here, fits, and is not behind a reservation."""
+        """Return the oldest task that waits here, fits, and is not behind a reservation."""
         firsts = (turn for turn, weight in self.waiting.oldest_per_group() if self.fits(weight))
         return min((turn for turn in firsts if self.reserver_before(turn) is None), default=None)
 
@@ -335,7 +336,7 @@ class AdmissionIndex:
         """Set whether a live bot matches a pending task."""
         entry = self._pending.get(id)
         if entry is not None:
-            entry.task = replace(entry.task, served=served)
+            entry.task = struct_replace(entry.task, served=served)
             self._mark_to_judge(entry.task.turn)
 
     def set_capacity(self, pool: Pool) -> None:
@@ -376,14 +377,14 @@ class AdmissionIndex:
         return self._catching_up or self._reached is not None
 
     def next_moment(self) -> Millis | None:
-        """Give the next moment at which a task stakes a key by age, if that may change what holds another task."""
+        """Return the next moment at which a task stakes a key by age, if that may change what holds another task."""
         # A task that waits for a mutex keeps waiting. One that something else holds may now be held by the mutex, and
         # lose its reservation by that.
         first = self._stake_timers.first() if self._watching else None
         return None if first is None else Millis(first[0])
 
     def reason(self, id: TaskId) -> Reason | None:
-        """Say why a pending task was held at the last `decide`; None if it has not been judged."""
+        """Return why a pending task was held at the last `decide`; None if it has not been judged."""
         entry = self._pending[id]
         if entry.held is None:
             return None
@@ -398,7 +399,7 @@ class AdmissionIndex:
         held = judge(task, self, now)
         if held is None or held.reason not in FOR_CAPACITY:
             return held
-        return replace(held, place=self._pool(task.pool).waiting.before(task.turn) + 1)
+        return struct_replace(held, place=self._pool(task.pool).waiting.before(task.turn) + 1)
 
     # What `judge` asks.
 

@@ -2,22 +2,22 @@
 
 `decide` folds over the pending tasks in order (priority, created, id) and asks `judge` about each: its time, its
 mutexes, a bot for it, its named limits, the capacity of its pool; the first guard that says no is its reason.
-`judge` is the rule, written once; `lines` asks it too, about fewer tasks. Who holds what and how much is used are
-worked out from the facts: nothing here is stored, and nothing asks what kind of work a task is.
+`judge` is the rule, written once; `index` calls it too, for fewer tasks. Holders and used amounts are computed from the
+facts: nothing here is stored, and nothing depends on the kind of work of a task.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Protocol, Self, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeAlias
 
 from taskyard.core.graph.model import Mutex
 from taskyard.core.states import Millis, Reason, TaskId
+from taskyard.core.structs import struct_replace, value
 
 # The input and output of the rule.
 #
-# They are partials in AWX's sense: only the part of each record that the rule needs. All of them can be written as JSON
-# and read back equal, so a pass can be replayed anywhere.
+# They have only the part of each record that the rule needs. msgspec converts them to JSON and back, so a pass can be
+# replayed anywhere.
 
 
 #: Held for capacity this long, the oldest reserves its pool: a big task is delayed, never starved.
@@ -27,25 +27,16 @@ STAKE_AFTER_MS = 60_000
 #: The longest finite value; longer means never.
 STAKE_AFTER_MAX_MS = 365 * 24 * 60 * 60 * 1_000
 
-Json: TypeAlias = "bool | int | str | Sequence[Json] | Mapping[str, Json] | None"
 #: A named limit and how much of it a task takes.
 Demand: TypeAlias = tuple[str, int]
+#: Why a secret cannot be given to a task, and its name: `no_secret` or `no_secret_key`.
+Lack: TypeAlias = tuple[Reason, str]
 #: A task's place in the one order of everything: priority, then creation, then id.
 Turn: TypeAlias = tuple[int, int, TaskId]
 
 
-class Partial:
-    """The part of a record that admission needs; written as JSON and read back it is equal."""
-
-    __slots__ = ()
-
-    def to_json(self) -> Json:
-        """Write it as plain dicts and lists."""
-        return _plain(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Contender(Partial):
+@value
+class Contender:
     """A pending task. It names each mutex key and each limit once."""
 
     id: TaskId
@@ -59,11 +50,12 @@ class Contender(Partial):
     served: bool = True  # a live bot matches it
     capacity_since: Millis | None = None  # since it first had to wait for its pool
     mutex_since: Millis | None = None  # since a mutex first held it; kept until it is admitted
+    lacks: Lack | None = None  # the first secret that it names and cannot be given
 
     def __post_init__(self) -> None:
-        if len({mutex.key for mutex in self.mutexes}) < len(self.mutexes):
+        if len(self.mutexes) > 1 and len({mutex.key for mutex in self.mutexes}) < len(self.mutexes):
             raise ValueError(f"task {self.id} names a mutex key twice: name each key once")
-        if len({name for name, _ in self.limits}) < len(self.limits):
+        if len(self.limits) > 1 and len({name for name, _ in self.limits}) < len(self.limits):
             raise ValueError(f"task {self.id} names a limit twice: name each limit once, with the sum")
 
     @property
@@ -76,36 +68,15 @@ class Contender(Partial):
 
     def waiting_for_capacity(self, since: Millis) -> "Contender":
         """The same task with the moment it first had to wait for its pool; a known moment stays."""
-        return self if self.capacity_since is not None else replace(self, capacity_since=since)
+        return self if self.capacity_since is not None else struct_replace(self, capacity_since=since)
 
     def held_by_mutex(self, since: Millis) -> "Contender":
         """The same task with the moment a mutex first held it; a known moment stays."""
-        return self if self.mutex_since is not None else replace(self, mutex_since=since)
-
-    @classmethod
-    def from_json(cls, json: Json) -> Self:
-        match json:
-            case {
-                "id": str(id),
-                "priority": int(priority),
-                "created": int(created),
-                "pool": str(pool),
-                "weight": int(weight),
-                "mutexes": [*mutexes],
-                "limits": [*limits],
-                "not_before": int() | None as not_before,
-                "served": bool(served),
-                "capacity_since": int() | None as capacity_since,
-                "mutex_since": int() | None as mutex_since,
-            }:
-                shape = (pool, weight, _mutexes(mutexes), _demands(limits))
-                since = (_moment(capacity_since), _moment(mutex_since))
-                return cls(TaskId(id), priority, Millis(created), *shape, _moment(not_before), served, *since)
-        raise _malformed(cls, json)
+        return self if self.mutex_since is not None else struct_replace(self, mutex_since=since)
 
 
-@dataclass(frozen=True, slots=True)
-class Holder(Partial):
+@value
+class Holder:
     """A task that is waiting, running or stopping: it has its mutexes, its weight and its share of limits."""
 
     id: TaskId
@@ -115,46 +86,25 @@ class Holder(Partial):
     limits: tuple[Demand, ...]
     since: Millis
 
-    @classmethod
-    def from_json(cls, json: Json) -> Self:
-        match json:
-            case {
-                "id": str(id),
-                "pool": str(pool),
-                "weight": int(weight),
-                "mutexes": [*mutexes],
-                "limits": [*limits],
-                "since": int(since),
-            }:
-                return cls(TaskId(id), pool, weight, _mutexes(mutexes), _demands(limits), Millis(since))
-        raise _malformed(cls, json)
 
-
-@dataclass(frozen=True, slots=True)
-class Pool(Partial):
-    """A pool's name and the weight it carries at once; None is without limit, as is a pool nobody described."""
+@value
+class Pool:
+    """A pool's name and its capacity; None means unlimited, and so does a pool that is not listed."""
 
     name: str
     capacity: int | None = None
 
-    @classmethod
-    def from_json(cls, json: Json) -> Self:
-        match json:
-            case {"name": str(name), "capacity": int() | None as capacity}:
-                return cls(name, capacity)
-        raise _malformed(cls, json)
 
-
-@dataclass(frozen=True, slots=True)
-class Facts(Partial):
+@value
+class Facts:
     """Everything that a pass decides from."""
 
     pending: tuple[Contender, ...] = ()
     holding: tuple[Holder, ...] = ()
     pools: tuple[Pool, ...] = ()
-    limits: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = {}
     # Per key, how long mutexes hold a task before it stakes the key; None: it never does. Others: STAKE_AFTER_MS.
-    stake_after: Mapping[str, int | None] = field(default_factory=dict)
+    stake_after: Mapping[str, int | None] = {}
     reserve_after_ms: int = RESERVE_AFTER_MS
 
     def after(self, admitted: Iterable[TaskId], now: Millis) -> "Facts":
@@ -162,32 +112,11 @@ class Facts(Partial):
         gone = frozenset(admitted)
         admits = sorted((task for task in self.pending if task.id in gone), key=lambda task: task.turn)
         left = tuple(task for task in self.pending if task.id not in gone)
-        return replace(self, pending=left, holding=(*self.holding, *(task.admitted(now) for task in admits)))
-
-    @classmethod
-    def from_json(cls, json: Json) -> Self:
-        match json:
-            case {
-                "pending": [*pending],
-                "holding": [*holding],
-                "pools": [*pools],
-                "limits": Mapping() as limits,
-                "stake_after": Mapping() as stake_after,
-                "reserve_after_ms": int(reserve_after_ms),
-            }:
-                return cls(
-                    pending=tuple(Contender.from_json(each) for each in pending),
-                    holding=tuple(Holder.from_json(each) for each in holding),
-                    pools=tuple(Pool.from_json(each) for each in pools),
-                    limits=dict(_demands(limits.items())),
-                    stake_after={str(key): _span(after) for key, after in stake_after.items()},
-                    reserve_after_ms=reserve_after_ms,
-                )
-        raise _malformed(cls, json)
+        return struct_replace(self, pending=left, holding=(*self.holding, *(task.admitted(now) for task in admits)))
 
 
-@dataclass(frozen=True, slots=True)
-class Held(Partial):
+@value
+class Held:
     """Why a task stays pending, as data."""
 
     id: TaskId
@@ -197,82 +126,38 @@ class Held(Partial):
     since: Millis | None = None  # since when that one has it; for its pool, since when this task waits
     until: Millis | None = None  # when a start that is too early ends
     place: int | None = None  # place in the line for the pool, from 1
-    # How much of the limit or the pool is in use, of how much, and how much this task needs. These change all the time
-    # and are no news by themselves, so they do not make two answers differ.
-    used: int | None = field(default=None, compare=False)
-    total: int | None = field(default=None, compare=False)
-    need: int | None = field(default=None, compare=False)
-    mutex_since: Millis | None = field(default=None, compare=False)  # since a mutex first held this task
-    stakes_at: Millis | None = field(default=None, compare=False)  # when it stakes the mutex that holds it; None: never
+    # How much of the limit or the pool is in use, of how much, and how much this task needs. What follows from here on
+    # changes all the time and does not make two answers differ.
+    used: int | None = None
+    total: int | None = None
+    need: int | None = None
+    mutex_since: Millis | None = None  # since a mutex first held this task
+    stakes_at: Millis | None = None  # when it stakes the mutex that holds it; None: never
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and self._compared == other._compared
+
+    def __hash__(self) -> int:
+        return hash(self._compared)
+
+    @property
+    def _compared(self) -> tuple[object, ...]:
+        return (self.id, self.reason, self.name, self.by, self.since, self.until, self.place)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Partial):
+@value
+class Decision:
     """The result of a pass, both parts in order."""
 
     admitted: tuple[TaskId, ...]
     held: tuple[Held, ...]
 
 
-# To JSON and back.
-
-
-def _plain(value: object) -> Json:
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case tuple():
-            return [_plain(each) for each in value]
-        case Mapping():
-            return {str(name): _plain(each) for name, each in value.items()}
-        case Mutex():
-            return {"key": value.key, "party": value.party}
-    assert is_dataclass(value), f"{value!r} has no JSON form here"
-    return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-
-
-def _mutexes(json: Iterable[Json]) -> tuple[Mutex, ...]:
-    return tuple(_mutex(each) for each in json)
-
-
-def _mutex(json: Json) -> Mutex:
-    match json:
-        case {"key": str(key), "party": str() | None as party}:
-            return Mutex(key, party)
-    raise _malformed(Mutex, json)
-
-
-def _demands(json: Iterable[Json]) -> tuple[Demand, ...]:
-    return tuple(_demand(each) for each in json)
-
-
-def _demand(json: Json) -> Demand:
-    match json:
-        case [str(name), int(amount)]:
-            return (name, amount)
-    raise _malformed(tuple, json)
-
-
-def _moment(json: int | None) -> Millis | None:
-    return None if json is None else Millis(json)
-
-
-def _span(json: Json) -> int | None:
-    match json:
-        case int() | None:
-            return json
-    raise _malformed(int, json)
-
-
-def _malformed(kind: type, json: Json) -> ValueError:
-    return ValueError(f"not a {kind.__name__.lower()}: {json!r}")
-
-
 #: The reasons of a task that stands in the line for its pool.
 FOR_CAPACITY = frozenset({Reason.CAPACITY, Reason.RESERVED})
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Occupant:
     """The task that holds something, or has staked it."""
 
@@ -306,9 +191,9 @@ class Standing(Protocol):
 
 
 def decide(facts: Facts, now: Millis) -> Decision:
-    """Say which pending tasks are admitted and what holds each of the others, over all pools. A repeat admits no more.
+    """Decide which pending tasks are admitted and what holds the others, over all pools. A repeat admits no more.
 
-    Nobody who is let in depends on those let in after it, so any first part of `admitted` may be carried out alone.
+    No admitted task depends on those admitted after it, so any first part of `admitted` may be carried out alone.
     """
     admitted: tuple[TaskId, ...] = ()
     while True:
@@ -323,9 +208,10 @@ def decide(facts: Facts, now: Millis) -> Decision:
 
 
 def judge(task: Contender, standing: Standing, now: Millis) -> Held | None:
-    """Say what holds `task`: the first guard that says no, or None if it is admitted."""
+    """Return what holds `task`: the first guard that refuses, or None if it is admitted."""
     return (
         _too_early(task, now)
+        or _without_secret(task)
         or _excluded(task, standing, now)
         or _unserved(task)
         or _short_of(task, standing)
@@ -334,12 +220,12 @@ def judge(task: Contender, standing: Standing, now: Millis) -> Held | None:
 
 
 def unadmitted(waiting: Iterable[Contender]) -> tuple[TaskId, ...]:
-    """Name the waiting tasks that must give their mutexes back because no live bot matches them any more."""
+    """Return the waiting tasks that must release their mutexes because no live bot matches them any more."""
     return tuple(task.id for task in waiting if _unserved(task))
 
 
 def impossible_demands(limits: Iterable[Demand], totals: Mapping[str, int]) -> tuple[Demand, ...]:
-    """Name the demands that can never fit, so that their task is refused when it is submitted."""
+    """Return the demands that can never fit, so that their task is refused when it is submitted."""
     return tuple((name, amount) for name, amount in limits if amount > totals.get(name, 0))
 
 
@@ -350,6 +236,11 @@ def _too_early(task: Contender, now: Millis) -> Held | None:
     if task.not_before is None or task.not_before <= now:
         return None
     return Held(task.id, Reason.NOT_BEFORE, until=task.not_before)
+
+
+def _without_secret(task: Contender) -> Held | None:
+    # Before its mutexes: it could not use them, and nothing that other tasks do helps it.
+    return None if task.lacks is None else Held(task.id, *task.lacks)
 
 
 def _excluded(task: Contender, standing: Standing, now: Millis) -> Held | None:

@@ -6,7 +6,7 @@
 
 from taskyard.core.durations import moment_ms, span_ms, span_text
 from taskyard.core.graph.errors import Fault
-from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, known, signals
+from taskyard.core.graph.gate import Edges, EdgeState, edge_after, gate, known, signals
 from taskyard.core.graph.model import (
     EXPIRES_MS,
     GRACE_MS,
@@ -84,10 +84,10 @@ __all__ = [
     "changeable",
     "counted",
     "digest",
+    "edge_after",
     "gate",
     "handlers_of",
     "handling",
-    "hear",
     "known",
     "moment_ms",
     "routing_key",

@@ -1,10 +1,10 @@
-"""Faults of a document: every one, with its path and how to mend it.
+"""Faults of a document: every one, with its path and how to fix it.
 
 A path is a tuple of keys and indices and becomes text only when its fault is listed, since most paths never are.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from taskyard.core.close_match import closest
@@ -28,7 +28,7 @@ class Fault:
 class Faults:
     """Collects the faults of one document, each once; lists the first of them and counts the rest.
 
-    `noted` only ever grows, also when a fault is noted again: compare it to see whether a reading went well.
+    `noted` only grows, also for repeated faults: compare it to see whether a part was read without faults.
     """
 
     __slots__ = ("_listed", "_others", "noted", "redefined")
@@ -48,9 +48,21 @@ class Faults:
         else:
             self._others.add(hash(fault))  # only counted, so its text need not be kept
 
+    def take(self, others: "Faults", move: Callable[[Path], Path]) -> None:
+        """Note the faults of a part that was read by itself, each at its place in the whole."""
+        listed, uncounted = others.parts()
+        for at, message, labels in listed:
+            self.add(move(at), message, labels)
+        self.noted += len(uncounted)
+        self._others |= uncounted
+
+    def parts(self) -> tuple[list[tuple[Path, str, tuple[str, ...]]], frozenset[int]]:
+        """Return the listed faults as they were noted, and the hashes of those that are only counted."""
+        return [(at, message, labels) for (at, message), labels in self._listed.items()], frozenset(self._others)
+
     @property
     def full(self) -> bool:
-        """Tell whether another fault would only be counted."""
+        """Whether another fault would only be counted."""
         return len(self._listed) >= FAULTS_MAX
 
     def wrong(self, at: Path, takes: str, value: object) -> None:
@@ -58,13 +70,13 @@ class Faults:
         self.add(at, f"must be {takes}; got {shown(value)}")
 
     def meant(self, name: str, *among: Collection[str]) -> str:
-        """Ask whether a known name was meant; say nothing when none is near, or when nobody will read it."""
+        """Suggest a known name; empty if none is near, or if the fault will only be counted."""
         searched = () if self.full else among
         found = next((near for near in (closest(name, names) for names in searched) if near is not None), None)
         return "" if found is None else f"; did you mean {quoted(found)}?"
 
     def listed(self) -> tuple[Fault, ...]:
-        """Give the first faults in the order they were found, and one last that counts the others."""
+        """Return the first faults in the order they were found, and one last that counts the others."""
         listed = [Fault(path_text(at), message, labels) for (at, message), labels in self._listed.items()]
         if more := len(self._others):
             listed.append(Fault("", f"and {more} more {'fault' if more == 1 else 'faults'}"))
@@ -77,18 +89,18 @@ def path_text(at: Path) -> str:
 
 
 def word(name: str) -> str:
-    """Write a name as it is where it is a plain word, else quoted."""
+    """Write a plain word as it is, and any other name in quotes."""
     return name if _is_word(name) else quoted(name)
 
 
 def quoted(name: str) -> str:
-    """Quote a name so that nothing hidden or hostile in it acts on whoever shows it."""
+    """Quote a name so that hidden or hostile characters in it do no harm where it is shown."""
     inner = "".join(_visible(letter) for letter in name[:NAME_MAX])
     return f'"{inner}..."' if len(name) > NAME_MAX else f'"{inner}"'
 
 
 def shown(value: object) -> str:
-    """Name a value in a message: scalars as they were written, the rest by kind."""
+    """Describe a value in a message: scalars as they are, others by kind."""
     if isinstance(value, str):
         return quoted(value)
     if value is None or isinstance(value, bool):

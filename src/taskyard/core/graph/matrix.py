@@ -39,7 +39,7 @@ class Matrix:
     )
 
     def select(self, where: Mapping[str, object]) -> list[str]:
-        """Give the labels of the combinations that have the values of `where`; none when it makes no sense."""
+        """Return the labels of the combinations that have the values of `where`; none if it is faulty."""
         names = tuple(where)
         values = tuple(text_of(value) for value in where.values() if isinstance(value, str | int))
         if not where.keys() <= self.axes.keys() or len(values) < len(names):
@@ -56,7 +56,7 @@ class Matrix:
         return index
 
 
-#: Stands for one that could not be read.
+#: Stands for a matrix that could not be read.
 NO_MATRIX = Matrix({}, {})
 
 
@@ -81,7 +81,7 @@ VALUED = frozenset({"args", "extra_vars"})
 
 
 def fill(task: object, choice: Choice, textual: bool | None = None) -> object:
-    """Give `task` with each `$matrix` of a known axis replaced by its value; what holds none is shared, not copied."""
+    """Return `task` with each `$matrix` of a known axis replaced by its value; parts without one are not copied."""
     if isinstance(task, dict):
         if len(task) == 1 and MATRIX in task:
             return _value_of(task, choice, textual)
@@ -107,7 +107,7 @@ def _value_of(mark: dict[str, object], choice: Choice, textual: bool | None) -> 
 
 
 def refuse_inside_texts(task: object, at: Path, faults: Faults) -> None:
-    """Note each text that holds a mark instead of being one: it would run as it is written."""
+    """Note each text that contains a mark instead of being one, because it would not be replaced."""
     if isinstance(task, str) and f"{{{MATRIX}:" in task:
         faults.add(at, f"holds {{{MATRIX}: inside a text, where it means nothing; put the value into env and use $NAME")
     elif isinstance(task, dict | list):
@@ -116,7 +116,7 @@ def refuse_inside_texts(task: object, at: Path, faults: Faults) -> None:
 
 
 def refuse_unfilled(marks: Iterable[Mark], choice: Choice, faults: Faults) -> None:
-    """Note each `$matrix` that `fill` has left because the task's matrix, if it has one, lacks that axis."""
+    """Note each `$matrix` that `fill` has left because the matrix of the task lacks that axis."""
     for place, axis in marks:
         if place[-1] != MATRIX:
             continue
@@ -143,7 +143,7 @@ def read_scalar(value: object, at: Path, faults: Faults) -> Scalar | None:
 
 
 def text_of(value: Scalar) -> str:
-    """Write a value as it stands in a label."""
+    """Write a value as in a label."""
     return value if isinstance(value, str) else shown(value)
 
 

@@ -34,7 +34,7 @@ VALUES_MAX = 10_000_000
 DEPTH_MAX = 64
 #: Graphs inside graphs. Workflows of workflows are rare beyond two or three.
 NESTING_MAX = 8
-#: Faults listed one by one; nobody reads more, and the rest is counted.
+#: Faults listed one by one; the rest is counted.
 FAULTS_MAX = 100
 #: The largest integer that every JSON reader keeps exactly.
 INTEGER_MAX = 2**53
@@ -58,17 +58,21 @@ TAG_VALUE_MAX = 256
 
 #: Swarming's range; a lower number goes first.
 PRIORITY_MAX = 255
-#: One default for everybody, so that equal tasks run in the order of their creation; below the middle, so that
-#: more can be told to step back than to push forward.
+#: One default for all, so that equal tasks run in the order of their creation; below the middle, so that there are more
+#: lower priorities than higher ones.
 PRIORITY = 100
-#: TaskCluster's limit; whoever needs more has a loop, not a rerun.
+#: A priority below the first needs the right `admin` in the pool, one below the second the right `urgent`: those who
+#: share a pool do not overtake each other unasked.
+ADMIN_PRIORITIES = 10
+URGENT_PRIORITIES = 20
+#: TaskCluster's limit; more would be a loop, not a rerun.
 RERUNS_MAX = 999
 #: The longest pause before a rerun, and the steepest growth of it.
 RERUN_DELAY_MAX_MS = DAY_MS
 RERUN_FACTOR_MAX = 10.0
 #: What a POSIX process can end with, beside 0.
 EXIT_CODE_MAX = 255
-#: A lost bot is bad luck, two are suspicious, three are the task's own doing.
+#: After three lost bots, the task is probably the cause.
 RETRIES = 2
 RETRIES_MAX = 100
 #: Weights are shares of a pool's capacity; this leaves room for capacities counted in megabytes.
@@ -106,10 +110,21 @@ ENV_MAX = 128
 ENV_NAME_MAX = 64
 ENV_VALUE_MAX = 32_768
 SECRETS_MAX = 64
+#: A task needs the caches of a few tools. The keys of its caches are on its row, which is written often.
+CACHES_MAX = 16
+CACHE_NAME_MAX = 64
+#: Swarming's limit for secret bytes; a key or a certificate fits several times. Named secrets share it.
+SECRET_BYTES_MAX = 20 * 1024
+#: Shorter text occurs in output by chance, so it cannot be masked there.
+SECRET_BYTES_MIN = 8
 #: Swarming's limit; the length is Linux's PATH_MAX.
 OUTPUTS_MAX = 4_096
 PATH_MAX = 4_096
-#: How long an attempt may take. A day ends what hangs and surprises nobody whose build is slow.
+#: Trees and outputs of prerequisites that one task takes.
+INPUTS_MAX = 64
+#: The longest media type of an output, as RFC 6838 limits both of its parts.
+MEDIA_TYPE_MAX = 255
+#: How long an attempt may take. A day ends an attempt that hangs, and is enough for slow builds.
 TIMEOUT_MS = DAY_MS
 TIMEOUT_MIN_MS = SECOND_MS
 TIMEOUT_MAX_MS = 7 * DAY_MS
@@ -120,6 +135,11 @@ GRACE_MAX_MS = HOUR_MS
 PLAY_TAGS_MAX = 64
 FORKS_MAX = 500
 VERBOSITY_MAX = 5
+#: Prerequisites whose results are variables of a play, and vault ids of one play.
+PLAY_LABELS_MAX = 64
+VAULTS_MAX = 16
+#: File systems allow no longer name of a branch.
+REF_MAX = 255
 
 # A matrix.
 
@@ -162,13 +182,13 @@ class Mutex:
 
 @terse_value
 class When:
-    """A time as the document gave it: a moment, or a span that counts from the submission."""
+    """A time as the document gave it: absolute, or a duration from the submission."""
 
     ms: int
     fixed: bool
 
     def moment(self, submitted: Millis) -> Millis:
-        """Say which moment this is for a graph submitted at `submitted`."""
+        """Return the time for a graph submitted at `submitted`."""
         return Millis(self.ms if self.fixed else submitted + self.ms)
 
 
@@ -185,7 +205,7 @@ class Slice:
 
 @terse_value
 class Task:
-    """One task of a graph; a matrix has been taken apart into one task for each combination."""
+    """One task of a graph; a matrix has become one task for each combination."""
 
     label: str
     slices: tuple[Slice, ...]
@@ -240,9 +260,9 @@ NOTHING = Existing()
 
 
 def digest(task: Task) -> str:
-    """Give the SHA-256 of a task's definition in canonical JSON: the order of keys, edges and mutexes is no part of it.
+    """Return the SHA-256 of a task's definition in canonical JSON, whatever the order of keys, edges and mutexes.
 
-    Nor is the label, or a field at its default, so a field that is added later changes no digest of before.
+    The label and fields with their defaults are left out, so a field that is added later changes no existing digest.
     """
     definition = _chosen(task)
     for name in ("requires", "mutexes"):
@@ -255,7 +275,7 @@ _Part = Task | Slice | Edge | Reruns | Mutex | When
 
 
 def _chosen(part: _Part) -> dict[str, object]:
-    """Give the fields of a task, or of a part of one, that say something."""
+    """Return the fields of a task, or of a part of one, that differ from their defaults."""
     values = ((name, getattr(part, name), default) for name, default in _DEFAULTS[type(part)])
     return {name: value for name, value, default in values if value != default}
 
@@ -266,8 +286,8 @@ def _plain(value: object) -> object:
 
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_plain).encode
-#: The fields of each part with their defaults; a field without one is always written. What a task is called, by itself
-#: or in its document, is no definition.
+#: The fields of each part with their defaults; a field without one is always written. The name of a task is not part
+#: of its definition.
 _DEFAULTS = {
     part: tuple((name, default) for name, default in defaults(part) if name not in ("label", "node"))
     for part in (Task, Slice, Edge, Reruns, Mutex, When)
@@ -276,7 +296,7 @@ _DEFAULTS = {
 
 # The routing key of a task's messages: `<schedulerId>.<taskGraphId>.<graph.routing>.<task.routing>`.
 #
-# A key has four words, always; no word holds a dot, so whoever receives one can take it apart again.
+# A key always has four words without dots, so a receiver can split it.
 
 
 #: Stands for a missing routing: a word of a key is never empty.
@@ -291,20 +311,20 @@ def routing_key(scheduler_id: str, graph_id: str, graph_routing: str, task_routi
 
 
 def room_bytes(scheduler_id: str, graph_id: str, graph_routing: str) -> int:
-    """Say how long a task's routing may be so that its key still fits; below 1 not even an absent one does."""
+    """Return the longest routing of a task whose key still fits; below 1 even an empty one does not."""
     shortest = routing_key(scheduler_id, graph_id, graph_routing, ABSENT)
     return ROUTING_KEY_BYTES_MAX - len(shortest.encode()) + len(ABSENT)
 
 
 # The budget of one document, with everything inside it.
 #
-# Matrices multiply, and graphs hold graphs, so a short document can ask for much work. Whoever multiplies takes it
-# from the allowance first.
+# Matrices multiply, and graphs contain graphs, so a short document can cause much work. Code that multiplies charges
+# the allowance first.
 
 
 @dataclass(slots=True)
 class Allowance:
-    """How much is left; below zero it is overdrawn, and the reading stops there."""
+    """What is left of the budget; below zero, reading stops."""
 
     tasks: int = TASKS_MAX
     edges: int = EDGES_MAX

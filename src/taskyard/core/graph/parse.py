@@ -5,7 +5,7 @@ valid if there is none.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
@@ -18,17 +18,29 @@ from taskyard.core.graph.model import (
     NESTING_MAX,
     NOTHING,
     TASKS_MAX,
+    URGENT_PRIORITIES,
     VALUES_MAX,
     Allowance,
     Edge,
     Existing,
     GraphDefinition,
     Mutex,
+    Slice,
     Task,
     digest,
     room_bytes,
 )
-from taskyard.core.graph.payload import SERVER_KINDS, payloads, take_slices
+from taskyard.core.graph.payload import (
+    ALONE,
+    LAUNCHED_KINDS,
+    SECRET_FIELDS,
+    SERVER_KINDS,
+    input_trees,
+    labels_used,
+    names_secrets,
+    payloads,
+    take_slices,
+)
 from taskyard.core.graph.references import Labels, Resolver, Wants, read_labels, refuse_subs
 from taskyard.core.graph.scalars import find, size
 from taskyard.core.graph.schema import GRAPH, NODE, TASK, survey
@@ -72,7 +84,7 @@ def cycle_text(cycle: tuple[str, ...]) -> str:
 
 
 def _is_in_order(requires: Requires) -> bool:
-    """Tell whether every task comes after all that it requires, as in most documents: then there is no cycle."""
+    """Whether every task comes after all that it requires, as in most documents: then there is no cycle."""
     seen = set[str]()
     for label, edges in requires.items():
         for edge in edges:
@@ -83,7 +95,7 @@ def _is_in_order(requires: Requires) -> bool:
 
 
 def _edges(requires: Requires) -> tuple[dict[str, int], dict[str, list[str]]]:
-    """Count what each task waits for, and list who waits for it; only tasks of this document matter."""
+    """Count the prerequisites of each task, and list its dependents; only tasks of this document matter."""
     unmet = dict.fromkeys(requires, 0)
     dependents: dict[str, list[str]] = {label: [] for label in requires}
     for label, edges in requires.items():
@@ -95,7 +107,7 @@ def _edges(requires: Requires) -> tuple[dict[str, int], dict[str, list[str]]]:
 
 
 def _release(unmet: dict[str, int], dependents: Mapping[str, list[str]], labels: Iterable[str]) -> None:
-    """Take `labels` out, and everything that then waits for nothing."""
+    """Remove `labels`, and all tasks that then have no prerequisite."""
     free = deque(labels)
     for label in free:
         del unmet[label]
@@ -137,11 +149,12 @@ class Context:
     graph_id: str
     now: Millis | None
     sound: bool  # the survey found every value plain
+    launched: bool = False  # the server made the document, to launch a template
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a graph document stands: at the top, or inside the payload of a task of another."""
+    """The place of a graph document: at the top, or inside the payload of a task of another."""
 
     at: Path = ()
     existing: Existing = NOTHING
@@ -227,7 +240,7 @@ class _NodeReader:
         at = (*self.place.at, "tasks", label)
         found = NODE.read(value, at, self.faults)
         found.pop("matrix", None)
-        # Its table has seen to the types; to say so by a call takes longer than to look.
+        # The table has checked the types.
         node = _Node(at, found.pop("task", None), found.pop("requires", ()), found)  # type: ignore[arg-type]
         for own, choice in self._combinations(label, node):
             before = self.faults.noted
@@ -251,7 +264,7 @@ class _NodeReader:
         return matrix.combinations.items()
 
     def _compare(self, task: Task, at: Path, before: int) -> None:
-        """Tell an echo of a task that exists from an attempt to redefine it; a faulty one is neither."""
+        """Decide whether a task that exists is an echo or redefined; a faulty one is neither."""
         if self.faults.noted > before or not self.context.sound:
             return
         if digest(task) == self.labels.old[task.label]:
@@ -266,7 +279,20 @@ class _NodeReader:
             self.faults.add((*self.place.at, "tasks"), f"makes more than {EDGES_MAX} edges; split it")
         parts: Found = {"slices": ()} if node.task is None else self._parts(choice, node.task, (*node.at, "task"))
         base = node.at[-1] if choice else ""
+        for one in cast("tuple[Slice, ...]", parts["slices"]):
+            if "inputs" in one.payload or one.kind is Kind.ANSIBLE:
+                self._check_labels(edges, choice, node)
+                break
         return _make_task(label=own, node=base, requires=edges, **node.parts, **parts)
+
+    def _check_labels(self, edges: tuple[Edge, ...], choice: Choice, node: _Node) -> None:
+        """Note files or results that are taken from a task that is no prerequisite: it may not have ended."""
+        raw, known = fill(node.task, choice) if choice else node.task, {edge.task for edge in edges}
+        for place, payload in payloads(raw, (*node.at, "task")) if isinstance(raw, dict) else ():
+            for at, label in labels_used(payload):
+                if label not in known:
+                    meant = self.faults.meant(label, known) or "; add it to requires"
+                    self.faults.add((*place, *at), f"{quoted(label)} is no prerequisite{meant}")
 
     def _parts(self, choice: Choice, task: object, at: Path) -> Found:
         """Read the task of a node, filled with the values of its combination."""
@@ -275,16 +301,26 @@ class _NodeReader:
         if not isinstance(raw, dict):
             return {"slices": ()}
         parts["slices"] = slices = take_slices(parts, at, self.faults)  # type: ignore[arg-type]
+        if not self.context.launched:
+            self._refuse_launched(slices, at)
         if self.place.held and "mutexes" in parts:
             self._refuse_held(cast("tuple[Mutex, ...]", parts["mutexes"]), at)
         if not slices or slices[0].kind in SERVER_KINDS:
             parts["weight"] = 0
+            if parts.get("idempotent") and slices and slices[0].kind in ALONE:
+                self.faults.add((*at, "idempotent"), f"means nothing to {ALONE[slices[0].kind]}; remove it")
             self._read_inner(raw, choice, at, cast("tuple[Mutex, ...]", parts.get("mutexes", ())))
         if self.place.marked is None or at[-2] in self.place.marked:
             self._refuse_marks(raw, choice, at)
         if "routing" in parts:
             self._refuse_key(cast("str", parts["routing"]), at)
         return parts
+
+    def _refuse_launched(self, slices: tuple[Slice, ...], at: Path) -> None:
+        """Note what only the server makes, when it launches a template."""
+        for one in slices:
+            if one.kind in LAUNCHED_KINDS:
+                self.faults.add((*at, "payload", one.kind.text), "is made by the server; use `taskyard launch NAME`")
 
     def _refuse_marks(self, raw: Raw, choice: Choice, at: Path) -> None:
         """Note the marks that mean nothing here; those of a graph inside are its own."""
@@ -294,7 +330,7 @@ class _NodeReader:
         refuse_subs(marks, self.labels, self.faults)
 
     def _refuse_held(self, mutexes: tuple[Mutex, ...], at: Path) -> None:
-        """Note who would wait for ever: for a task around it, which waits for it in turn."""
+        """Note tasks that would wait for ever, for an outer task that waits for them."""
         held = {one.key: one.party for one in self.place.held}
         for one in mutexes:
             if one.key in held and (one.party is None or one.party != held[one.key]):
@@ -335,7 +371,7 @@ class Validation:
     redefines: bool = False  # nothing is wrong but that labels exist with another definition
 
 
-def validate(
+def validate(  # noqa: PLR0913 - each says something else of where the document comes from
     document: object,
     *,
     scheduler_id: str = "taskyard",
@@ -343,14 +379,18 @@ def validate(
     existing: Existing = NOTHING,
     tasks_max: int = TASKS_MAX,
     now: Millis | None = None,
+    launched: bool = False,
 ) -> Validation:
-    """Read a graph document, or, given what exists, an extension; `now` is for deadlines that are over already."""
+    """Read a graph document, or, given what exists, an extension; `now` is for deadlines that are over already.
+
+    `launched`: the server made it, so it may have what only the server makes.
+    """
     faults = Faults()
     surveyed = survey(document, faults)
     if not surveyed.readable:
         return Validation(None, faults.listed())
     left = Allowance(tasks=tasks_max, values=VALUES_MAX - surveyed.values)
-    context = Context(faults, left, scheduler_id, graph_id, now, sound=not faults.noted)
+    context = Context(faults, left, scheduler_id, graph_id, now, not faults.noted, launched)
     graph, echoes = read_graph(document, Place(existing=existing, marked=surveyed.marked), context)
     if faults.noted:
         return Validation(None, faults.listed(), redefines=faults.redefined == faults.noted)
@@ -360,26 +400,74 @@ def validate(
 # Graphs inside tasks, at any depth.
 
 
+_GRAPHS = frozenset({Kind.GRAPH.text})
+_TREES = frozenset({Kind.GRAPH.text, "inputs"})
+_SECRETS = SECRET_FIELDS | {Kind.GRAPH.text}
+
+
 def with_all_inside(task: Task) -> Iterator[Task]:
     """Yield a task and those of the graphs inside it. Of a graph that no longer passes there are none."""
     yield task
     for one in task.slices:
-        if one.kind is Kind.GRAPH and (found := validate(one.payload[Kind.GRAPH]).graph) is not None:
+        if one.kind is Kind.GRAPH and (found := validate(one.payload[Kind.GRAPH], launched=True).graph) is not None:
             for inner in found.tasks.values():
                 yield from with_all_inside(inner)
 
 
-def pools_named(tasks: Iterable[Task]) -> frozenset[str]:
-    """Name every pool that tasks name, or those of the graphs inside them.
+def tasks_with(tasks: Iterable[Task], fields: frozenset[str]) -> Collection[Task]:
+    """Return those tasks of a graph whose payloads have one of these fields.
 
-    Every task that a bot runs names one. What the server runs and that names none belongs to the pools of its graph.
+    Nearly all have none of them, so there is no call for each task (`benchmarks.submit`: 100 000 tasks).
     """
-    asked = {one.dimensions for task in tasks for each in with_all_inside(task) for one in each.slices}
+    found = {task.label: task for task in tasks for one in task.slices if not fields.isdisjoint(one.payload)}
+    return found.values()
+
+
+def pools_named(tasks: Collection[Task]) -> frozenset[str]:
+    """Return every pool that tasks name, or tasks of the graphs inside them.
+
+    Every task that a bot runs names one. A task of the server that names none belongs to the pools of its graph.
+    """
+    asked = {one.dimensions for task in tasks for one in task.slices}
+    for task in tasks_with(tasks, _GRAPHS):
+        asked.update(one.dimensions for each in with_all_inside(task) for one in each.slices)
     return frozenset(map(pool_of, asked)) - {""}
 
 
+def urgent_pools(tasks: Collection[Task]) -> dict[int, frozenset[str]]:
+    """Return the priorities that need a right of their own, of tasks and those inside them, with the pools of each."""
+    found: dict[int, set[str]] = {}
+    urgent = [task for task in tasks if task.priority < URGENT_PRIORITIES]
+    for task in (*urgent, *tasks_with(tasks, _GRAPHS)):
+        for each in with_all_inside(task):
+            if each.priority < URGENT_PRIORITIES:
+                found.setdefault(each.priority, set()).update(pool_of(one.dimensions) for one in each.slices)
+    return {priority: frozenset(pools - {""}) for priority, pools in found.items()}
+
+
+def trees_named(tasks: Iterable[Task]) -> frozenset[tuple[str, str, str]]:
+    """List the trees that tasks take, or those of the graphs inside them: label, pool and digest."""
+    return frozenset(
+        (task.label, pool_of(one.dimensions), tree)
+        for task in tasks_with(tasks, _TREES)
+        for each in with_all_inside(task)
+        for one in each.slices
+        if "inputs" in one.payload
+        for tree in input_trees(one.payload)
+    )
+
+
+def secret_pools(tasks: Iterable[Task]) -> frozenset[str]:
+    """Return the pools whose secrets tasks name, or the tasks of graphs inside them."""
+    found: set[str] = set()
+    for task in tasks_with(tasks, _SECRETS):
+        slices = (one for each in with_all_inside(task) for one in each.slices)
+        found.update(pool_of(one.dimensions) for one in slices if names_secrets(one.payload))
+    return frozenset(found)
+
+
 def _deadline_fault(task: Task, now: Millis | None) -> str | None:
-    """Say why nothing can keep a task's deadline: it is over by `now`, if that is known, or before the start."""
+    """Return why a task cannot meet its deadline: it is over by `now`, if that is known, or before the start."""
     deadline, start = task.deadline, task.not_before
     submitted = Millis(0) if now is None else now
     if deadline is None:

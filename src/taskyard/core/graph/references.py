@@ -36,7 +36,7 @@ from taskyard.core.states import Kind, On
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The labels that a graph document can speak of."""
+    """The labels that a graph document can refer to."""
 
     nodes: Mapping[str, object]  # the document's own
     plain: Mapping[str, object]  # those of them that are one task
@@ -45,11 +45,11 @@ class Labels:
     old: Mapping[str, str]  # those of the graph that is extended
 
     def are_task(self, label: str) -> bool:
-        """Tell whether a label is exactly one task's."""
+        """Whether a label is exactly one task's."""
         return label in self.plain or label in self.made or (label in self.old and label not in self.matrices)
 
     def node_of(self, label: str) -> str:
-        """Name the node that a task comes from."""
+        """Return the node that a task comes from."""
         return self.made.get(label, label)
 
     def count(self) -> int:
@@ -57,7 +57,7 @@ class Labels:
         return len(self.old) + sum(1 for label in chain(self.plain, self.made) if label not in self.old)
 
     def unknown(self, label: str, at: Path, faults: Faults) -> None:
-        """Note a label that means nothing."""
+        """Note an unknown label."""
         meant = faults.meant(label, self.nodes, self.made, self.old) or "; no task of the graph has it"
         faults.add(at, f"unknown label {quoted(label)}{meant}")
 
@@ -70,7 +70,7 @@ def read_labels(
     left: Allowance,
     taken: frozenset[str],
 ) -> Labels:
-    """Check every label and take the matrices apart, no further than the allowance; `taken` are axes around this."""
+    """Check every label and expand the matrices, within the allowance; `taken` are axes of outer matrices."""
     matrices: dict[str, Matrix] = {}
     made: dict[str, str] = {}
     for label, node in nodes.items():
@@ -174,7 +174,7 @@ class _Known(dict[str, Edge]):
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """Looks up what the entries of `requires` mean in one graph, no further than the allowance."""
+    """Resolves the entries of `requires` in one graph, within the allowance."""
 
     labels: Labels
     faults: Faults
@@ -214,7 +214,7 @@ class Resolver:
                 edges[label, on] = Edge(label, on)
 
     def _meant(self, label: str, at: Path) -> Collection[str]:
-        """Name the tasks that a label means."""
+        """Return the tasks that a label means."""
         if self.labels.are_task(label):
             return (label,)
         if label in self.labels.matrices:
@@ -223,7 +223,7 @@ class Resolver:
         return ()
 
     def _picked(self, want: Want, choice: Choice, at: Path) -> Collection[str]:
-        """Name the tasks that a want means; when its `where` picks none, say why."""
+        """Return the tasks that a want means; when its `where` picks none, say why."""
         matrix = self.labels.matrices.get(want.task)
         if want.where is None or matrix is None:
             if want.where is not None and self.labels.are_task(want.task):
@@ -254,7 +254,7 @@ _PREFIX = "taskId:"
 
 
 def substitute(payload: Payload, ids: Mapping[str, str]) -> Payload:
-    """Give the payload of a valid task with each `$subs` replaced by its task's id; `ids` is label -> id."""
+    """Return the payload of a valid task with each `$subs` replaced by its task's id; `ids` is label -> id."""
 
     def stand_in(mark: dict[str, object]) -> object:
         label = label_of(mark[SUBS])
@@ -266,9 +266,9 @@ def substitute(payload: Payload, ids: Mapping[str, str]) -> Payload:
 
 
 def renamed(payload: Payload, names: Mapping[str, str]) -> Payload:
-    """Give a payload whose `$subs` were replaced before, with other ids in the place of those; `names` is old -> new.
+    """Return a payload whose `$subs` were replaced before, with other ids in the place of those; `names` is old -> new.
 
-    Only a text that is an id and nothing else is taken for one.
+    Only a text that is exactly an id is replaced.
     """
     return {key: item if key == Kind.GRAPH else _exchange(item, names) for key, item in payload.items()}
 

@@ -1,8 +1,8 @@
-"""Which tasks of a graph run again when it is run again from some of them, and which are taken over as they are.
+"""Which tasks of a graph run again in a rerun from some of them, and which are reused.
 
-The named tasks run again, and so does everything behind them. A task that is not behind them and did not succeed cannot
-be taken over: it runs again too, with everything behind it. A skipped task is neither: its gate is checked again, with
-the same result unless something before it runs again.
+The named tasks run again, and so do their dependents. Another task that did not succeed cannot be reused: it runs again
+too, with its dependents. A skipped task is neither: its gate is checked again, with the same result unless a
+prerequisite runs again.
 """
 
 from collections import defaultdict
@@ -16,14 +16,14 @@ from taskyard.core.structs import value
 
 @value
 class Renewal:
-    """What becomes of the tasks of a graph that is run again; whoever is in neither is left to its gate."""
+    """The tasks that run again and those that are reused; the gates decide about all others."""
 
     again: frozenset[str]
     reused: frozenset[str]
 
 
 def renewal(requires: Mapping[str, Iterable[str]], states: Mapping[str, State], start: Collection[str]) -> Renewal:
-    """Say what runs again from `start`; `requires` has the prerequisites of each label, `states` where each ended."""
+    """Plan a rerun from `start`; `requires` has the prerequisites of each label, `states` its final state."""
     undone = [label for label, state in states.items() if state not in _KEPT]
     again = behind(requires, {*start, *undone})
     reused = (label for label, state in states.items() if state is State.SUCCESSFUL and label not in again)
@@ -31,7 +31,7 @@ def renewal(requires: Mapping[str, Iterable[str]], states: Mapping[str, State], 
 
 
 def behind(requires: Mapping[str, Iterable[str]], start: Collection[str]) -> frozenset[str]:
-    """Name some tasks and everything that depends on them, directly or not."""
+    """Return some tasks and everything that depends on them, directly or not."""
     dependents: dict[str, list[str]] = defaultdict(list)
     for label, prerequisites in requires.items():
         for prerequisite in prerequisites:
@@ -47,7 +47,7 @@ def behind(requires: Mapping[str, Iterable[str]], start: Collection[str]) -> fro
 def named(names: Sequence[str], labels: Mapping[str, str]) -> tuple[set[str], tuple[Fault, ...]]:
     """Find the tasks that people name: by label, or by that of a matrix, which means all its combinations.
 
-    `labels` has the node of each label, as `Task.node` tells it. What is found comes with what means nothing.
+    `labels` has the node of each label, from `Task.node`. The result has what was found, and the unknown names.
     """
     nodes: dict[str, list[str]] = defaultdict(list)
     for label, node in labels.items():
@@ -65,9 +65,9 @@ def named(names: Sequence[str], labels: Mapping[str, str]) -> tuple[set[str], tu
 
 
 def timeless(task: Task) -> bool:
-    """Tell whether a task says nothing about when it may run: one that is taken over does not run at all."""
+    """Whether a task has no start and no deadline; a reused task does not run, so it needs neither."""
     return task.deadline is None and task.not_before is None
 
 
-#: Done, or never to be done as things are.
+#: Ended, or not going to run.
 _KEPT = frozenset({State.SUCCESSFUL, State.SKIPPED})

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeGuard, TypeVar
 
+from taskyard.core import comparison
 from taskyard.core.durations import moment_ms, span_ms, span_text
 from taskyard.core.graph.errors import Faults, Path, quoted, shown
 from taskyard.core.graph.model import (
@@ -24,8 +25,9 @@ from taskyard.core.graph.model import (
     When,
 )
 from taskyard.core.matching import COMBINATIONS_MAX, ID, OR, POOL, Dimensions, canonical, combination_count
+from taskyard.core.resources import size_mb
 
-# Marks: objects that stand for something else, `{"$subs": "taskId:build"}` and `{"$matrix": "os"}`.
+# Marks: objects that are replaced, `{"$subs": "taskId:build"}` and `{"$matrix": "os"}`.
 #
 # An object is a mark only when that is its sole key; beside other keys it is left alone. What a mark means is known
 # elsewhere. Values have been surveyed, so their depth is bounded and recursion is safe.
@@ -37,7 +39,7 @@ Mark = tuple[Path, object]
 
 
 def is_mark(value: object) -> TypeGuard[dict[str, object]]:
-    """Tell whether a value stands for something else."""
+    """Whether a value is a mark."""
     return isinstance(value, dict) and len(value) == 1 and (SUBS in value or MATRIX in value)
 
 
@@ -53,7 +55,7 @@ def find(value: object, at: Path, leave: Collection[Path] = ()) -> Iterator[Mark
 
 
 def replace(value: object, word: str, stand_in: Callable[[dict[str, object]], object]) -> object:
-    """Give `value` with each mark of `word` replaced; what holds none is shared, not copied."""
+    """Return `value` with each mark of `word` replaced; parts without one are not copied."""
     if isinstance(value, dict):
         if len(value) == 1 and word in value:
             return stand_in(value)
@@ -83,14 +85,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads one value: gives what it means, or None after noting why it means nothing."""
+    """Reads one value: returns what it means, or None after noting a fault."""
 
     takes: str
     read: Callable[[object, Path, Faults], object]
 
 
 class Required:
-    """Stands where a default would: the field has to be given."""
+    """Marks a field without a default: it is required."""
 
     def __repr__(self) -> str:
         return "REQUIRED"
@@ -143,8 +145,12 @@ class Level:
         return found
 
     def holds(self, name: str) -> bool:
-        """Tell whether it has a field of that name."""
+        """Whether it has a field of that name."""
         return name in self._readers
+
+    def reader(self, name: str) -> Reader:
+        """Return the reader of a field."""
+        return next(field.reader for field in self.fields if field.name == name)
 
     def _refuse(self, name: str, at: Path, faults: Faults) -> None:
         if self._inner is not None and self._inner[1].holds(name):
@@ -170,7 +176,7 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def name_fault(name: str, longest: int = NAME_MAX) -> str | None:
-    """Say what is wrong with a name that people read and type; None when it is fine."""
+    """Return what is wrong with a name that people read and type; None if it is valid."""
     if not name:
         return "is empty; give it a name"
     if len(name) > longest:
@@ -265,6 +271,35 @@ def number(low: float, high: float) -> Reader:
             return float(value)
         faults.wrong(at, takes, value)
         return None
+
+    return Reader(takes, read)
+
+
+def processors(high: int) -> Reader:
+    """Read a number of processors, in thousandths."""
+    takes = f"a number from 0.001 to {high}, with at most 3 decimal places"
+
+    def read(value: object, at: Path, faults: Faults) -> int | None:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0.001 <= value <= high:
+            parts = round(value * 1000)
+            if parts / 1000 == value:
+                return parts
+        faults.wrong(at, takes, value)
+        return None
+
+    return Reader(takes, read)
+
+
+def memory_size(high_mb: int) -> Reader:
+    """Read a size in whole MiB, rounded up."""
+    takes = "a size such as 512MiB, 1.5GiB or 16GB"
+
+    def read(value: object, at: Path, faults: Faults) -> int | None:
+        found = size_mb(value) if isinstance(value, str) else None
+        if found is None or not 1 <= found <= high_mb:
+            faults.wrong(at, takes, value)
+            return None
+        return found
 
     return Reader(takes, read)
 
@@ -416,10 +451,11 @@ def _refuse_text(value: object, takes: str, at: Path, faults: Faults) -> None:
         faults.wrong(at, takes, value)
 
 
-# What a bot must have to run a slice: `{pool: lab, os: [Linux, Debian], gpu: "h100|a100"}`.
+# What a bot must have to run a slice: `{pool: lab, os: [Linux, Debian], gpu: "h100|a100", cores: ">=8"}`.
 #
-# A bot needs every value that is listed for a key; of the alternatives in one value (`a|b`) it needs one. The rules
-# are Swarming's. What is read comes out in one canonical order, so that equal demands are one queue.
+# A bot needs every value that is listed for a key; of the alternatives in one value (`a|b`) it needs one; `>=16` is met
+# by any number that compares so. But for comparisons the rules are Swarming's. What is read comes out in one canonical
+# order, so that equal demands are one queue.
 
 
 #: Keys that queues are found by: a task asks for one value of them, without alternatives.
@@ -480,7 +516,16 @@ def _value(key: str, value: object, at: Path, faults: Faults) -> str:
         return ""
     if fault := name_fault(value, DIMENSION_VALUE_MAX):
         faults.add(at, fault)
+    _check_comparisons(key, value, at, faults)
     return _alternatives(key, value, at, faults) if OR in value else value
+
+
+def _check_comparisons(key: str, value: str, at: Path, faults: Faults) -> None:
+    for one in value.split(OR):
+        if key in SINGLE and (found := comparison.operator_of(one)):
+            faults.add(at, f"must not begin with {found}: {key} is a name, which is not compared")
+        elif fault := comparison.fault(one):
+            faults.add(at, f"{fault}; got {quoted(one)}")
 
 
 def _alternatives(key: str, value: str, at: Path, faults: Faults) -> str:

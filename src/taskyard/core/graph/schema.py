@@ -1,6 +1,6 @@
 """The tables of the document: a graph, its nodes, their tasks and slices, and the small objects inside these.
 
-They only say which fields there are. `references` resolves labels, `matrix` expands, `parse` builds the tasks.
+They only declare the fields. `references` resolves labels, `matrix` expands, `parse` builds the tasks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,8 @@ from taskyard.core.graph.model import (
     Mutex,
     Reruns,
 )
-from taskyard.core.graph.payload import ANSIBLE, APPROVAL, PAYLOAD, PAYLOAD_READER
+from taskyard.core.graph.payload import APPROVAL, INPUT, OUTPUT, PAYLOAD, PAYLOAD_READER, SECRET
+from taskyard.core.graph.plays import ANSIBLE, GIT
 from taskyard.core.graph.references import EDGE, REQUIRES
 from taskyard.core.graph.scalars import (
     REQUIRED,
@@ -54,8 +55,10 @@ from taskyard.core.graph.scalars import (
     integer,
     is_mark,
     list_of,
+    memory_size,
     number,
     pairs_of,
+    processors,
     read_name,
     record,
     shorthand,
@@ -64,6 +67,7 @@ from taskyard.core.graph.scalars import (
     text,
     when,
 )
+from taskyard.core.resources import CPUS_MAX, GPUS_MAX, MEMORY_MAX_MB, SLOTS_MAX
 from taskyard.core.states import Disconnect, Impossible, Join
 
 
@@ -77,7 +81,7 @@ def _reruns_count(value: object, at: Path, faults: Faults) -> Reruns | None:
 
 
 def _slices(value: object, at: Path, faults: Faults) -> object:
-    """Read the slices; a faulty list is an empty one, so that nobody takes it for absent."""
+    """Read the slices; a faulty list becomes an empty one, so that it does not count as absent."""
     return _SLICE_LIST.read(value, at, faults) or ()
 
 
@@ -103,6 +107,13 @@ _WAIT = Field(
     "Wait although no live bot matches; left out, true for the last slice and false for the others.",
 )
 
+_RESOURCES = (
+    Field("slots", integer(1, SLOTS_MAX), 1, "How many slots of its bot it takes."),
+    Field("cpus", processors(CPUS_MAX), None, "How many processors of its bot it takes; the bot's `cores`."),
+    Field("memory", memory_size(MEMORY_MAX_MB), None, "How much memory of its bot it takes and may use at most."),
+    Field("gpus", integer(1, GPUS_MAX), None, "How many GPUs of its bot it takes, named in `CUDA_VISIBLE_DEVICES`."),
+)
+
 RERUNS = Level(
     "a reruns object",
     Field("count", _COUNT, REQUIRED, "How often."),
@@ -119,7 +130,7 @@ RERUNS = Level(
 MUTEX = Level(
     "a mutex",
     Field("key", read_name(), REQUIRED, "What is exclusive."),
-    Field("party", read_name(), None, "Who may share it: holders that name the same party; left out, nobody."),
+    Field("party", read_name(), None, "Holders that name the same party share it; left out, it is exclusive."),
 )
 
 SLICE = Level(
@@ -127,6 +138,7 @@ SLICE = Level(
     _DIMENSIONS,
     _EXPIRES,
     _WAIT,
+    *_RESOURCES,
     Field("payload", PAYLOAD_READER, None, "Laid over the task's payload, field by field."),
 )
 _SLICE_LIST = list_of(Reader(SLICE.takes, SLICE.read), 1, SLICES_MAX)
@@ -137,6 +149,7 @@ TASK = Level(
     _DIMENSIONS,
     _EXPIRES,
     _WAIT,
+    *_RESOURCES,
     Field(
         "slices", Reader(_SLICE_LIST.takes, _slices), None, "Ways to run it, tried in order, instead of `dimensions`."
     ),
@@ -196,8 +209,12 @@ FIELDS: Mapping[str, tuple[Field, ...]] = MappingProxyType(
         "slice": SLICE.fields,
         "mutex": MUTEX.fields,
         "payload": PAYLOAD.fields,
+        "input": INPUT.fields,
+        "output": OUTPUT.fields,
         "ansible": ANSIBLE.fields,
+        "git": GIT.fields,
         "approval": APPROVAL.fields,
+        "secret": SECRET.fields,
     }
 )
 
@@ -210,7 +227,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the first look found: whether the document can be read at all, its size, and which tasks hold marks."""
+    """The result of the survey: whether the document can be read, its size, and which tasks contain marks."""
 
     readable: bool
     values: int
@@ -218,7 +235,7 @@ class Survey:
 
 
 def survey(document: object, faults: Faults) -> Survey:
-    """Look at every value of `document` once and note the ones that are not plain."""
+    """Visit every value of `document` once and note those that are not plain."""
     look = _Look(faults)
     if isinstance(document, dict | list):
         look.over(document)
@@ -230,7 +247,7 @@ def survey(document: object, faults: Faults) -> Survey:
 class _Look:
     """The state of one survey; `path` leads to the container at hand, and its length bounds the recursion.
 
-    Every value of a large document passes here, so no place is written down before something is wrong there.
+    Every value of a large document passes here, so paths are only built for faults.
     """
 
     __slots__ = ("faults", "marked", "path", "readable", "values")
@@ -256,7 +273,7 @@ class _Look:
                 self.at_scalar(item, (*self.path, step))
 
     def entries(self, container: dict[str, object] | list[object]) -> Iterable[tuple[str | int, object]]:
-        """Give what is directly inside a container, unless it is too much."""
+        """Return what is directly inside a container, unless it is too much."""
         self.values += len(container)
         if self.values > VALUES_MAX:
             self.refuse((), f"holds more than {VALUES_MAX} values; split it")
@@ -269,7 +286,7 @@ class _Look:
         return self.items(container)  # type: ignore[arg-type]
 
     def items(self, mapping: dict[str, object]) -> Iterable[tuple[str, object]]:
-        """Give the items of a mapping whose keys are texts; note whether it is a mark."""
+        """Return the items of a mapping whose keys are texts; note whether it is a mark."""
         if len(mapping) == 1 and is_mark(mapping) and len(self.path) > 1:
             self.marked.add(str(self.path[1]))
         try:
@@ -302,13 +319,13 @@ class _Look:
             self.faults.add(at, "holds a lone surrogate, which is not a character; remove it")
 
     def refuse(self, at: Path, message: str) -> None:
-        """Note a fault that makes reading on pointless."""
+        """Note a fault after which reading stops."""
         self.faults.add(at, message)
         self.readable = False
 
 
 def _is_plain(items: list[object]) -> bool:
-    """Tell whether a list holds nothing but texts in which nothing can be wrong, as most lists do."""
+    """Whether a list has only texts without any possible fault, as most lists do."""
     try:
         text = "".join(items)  # type: ignore[arg-type]
     except TypeError:

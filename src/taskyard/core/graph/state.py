@@ -31,7 +31,7 @@ class Handler:
 class Tally:
     """How many tasks of a graph are active, behind, or failed without a handler that ran or still may.
 
-    A note to tell dependents later counts as active: until it is told, what is behind may be about to move.
+    A continuation counts as active, because the dependents that it will reach may be about to move.
     """
 
     active: int = 0
@@ -43,8 +43,8 @@ class Tally:
 class Handlers:
     """How many handlers of a failure ran for it, and how many still may.
 
-    They are counted when a task ends badly, each dependent once however many edges it has, and moved by what each of
-    them adds (`counted`) while it stays so.
+    They are counted when a task fails, each dependent once however many edges it has, and adjusted by what each of them
+    adds (`counted`) as long as the task stays failed.
     """
 
     ran: int = 0
@@ -53,7 +53,7 @@ class Handlers:
 
 @unique
 class Handling(StrEnum):
-    """What becomes of a failure: a dependent dealt with it, one still may, or nobody will."""
+    """What happens to a failure: a handler ran for it, one still may, or none will."""
 
     HANDLED = "handled"
     OPEN = "open"
@@ -61,14 +61,14 @@ class Handling(StrEnum):
 
 
 def verdict(tally: Tally, canceled: bool = False) -> GraphState:
-    """Say where a graph is."""
+    """Return the state of a graph."""
     if canceled:
         return GraphState.CANCELING if tally.active else GraphState.CANCELED
     if tally.unhandled:
         return GraphState.BLOCKED
     if tally.active:
         return GraphState.RUNNING
-    # With nothing active, whatever is behind hangs on a blocked task in the end: edges form no cycle.
+    # With nothing active, each task behind depends on a blocked one in the end, because edges form no cycle.
     return GraphState.BLOCKED if tally.behind else GraphState.FINISHED
 
 
@@ -88,7 +88,7 @@ def over(state: GraphState) -> bool:
 
 
 def succeeded(state: GraphState) -> bool:
-    """Whether a graph that is settled has come to a good end."""
+    """Whether a settled graph is finished."""
     return state is GraphState.FINISHED
 
 
@@ -100,7 +100,7 @@ def handling(handlers: Handlers) -> Handling:
 
 
 def counted(handler: Handler, round: int) -> Handlers:
-    """Say what one handler adds for a failure in this round; what it did for an earlier failure does not count."""
+    """Return what one handler adds for a failure in this round; a run for an earlier failure does not count."""
     ran = handler.handled_round == round and handler.state in ENDED
     return Handlers(ran=int(ran), open=int(handler.state in _MAY_STILL_RUN))
 
@@ -111,16 +111,17 @@ def matters(source: State, target: State) -> bool:
 
 
 def unhandled(state: State, handlers: Handlers) -> bool:
-    """Whether a task in `state` counts as a failure that nobody deals with."""
+    """Whether a task in `state` counts as an unhandled failure."""
     return state in UNSUCCESSFUL and handling(handlers) is Handling.UNHANDLED
 
 
-#: May still run. One behind a blocked task gives hope too; once the graph settles, `verdict` sees through it.
+#: A handler in one of these states may still run. One behind a blocked task counts too; once the graph is settled,
+#: `verdict` does not count it.
 _MAY_STILL_RUN = ACTIVE | {State.UNSCHEDULED}
 
 
 def tally(members: Mapping[str, Member], handlers: Mapping[str, Sequence[Handler]]) -> Tally:
-    """Count a graph's tasks afresh; `handlers` has the handlers of each label."""
+    """Count a graph's tasks from scratch; `handlers` has the handlers of each label."""
     return Tally(
         active=sum(member.state in ACTIVE for member in members.values()),
         behind=sum(member.state in BEHIND for member in members.values()),
@@ -131,6 +132,6 @@ def tally(members: Mapping[str, Member], handlers: Mapping[str, Sequence[Handler
 
 
 def handlers_of(member: Member, handlers: Iterable[Handler]) -> Handlers:
-    """Count the handlers of one task afresh."""
+    """Count the handlers of one task from scratch."""
     counts = [counted(handler, member.round) for handler in handlers]
     return Handlers(sum(each.ran for each in counts), sum(each.open for each in counts))

@@ -6,8 +6,10 @@ rest before it admits anything. The same call repeated continues that, and chang
 task or takes an admission back: every change marks admission as dirty, and the next pass does that.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
+from taskyard.core.fleet import CapacityUnit
 from taskyard.lifecycle.admission.writes import ENTRIES_MAX, UNENTERED, add_contenders
 from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
 from taskyard.lifecycle.transaction import Transaction
@@ -17,20 +19,51 @@ from taskyard.store.repo.admission import PoolRow
 PAGE_MAX: Final = ENTRIES_MAX
 
 
-def set_pool(transaction: Transaction, name: str, capacity: int | None, from_bots: bool, actor: str) -> bool | Refusal:
+def set_pool(transaction: Transaction, pool: PoolRow, actor: str) -> bool | Refusal:
     """Set a pool; return whether tasks of it are left for the next pass, or for `add_pool_contenders`."""
-    if capacity is not None and (from_bots or capacity < 0):
-        wrong = "a capacity from bots cannot be a number, too" if from_bots else f"{capacity} is no capacity"
-        return Refusal(Code.INVALID, f"pool {name}: {wrong}")
-    if PoolRow(name, capacity, from_bots) not in transaction.repo.admission.pools():
-        transaction.repo.admission.set_pool(name, capacity, from_bots)
-        text = "from its bots" if from_bots else "without limit" if capacity is None else str(capacity)
-        transaction.audit(actor, "set_pool", NO_SUBJECT, f"{name}: {text}")
+    if wrong := _fault(pool):
+        return Refusal(Code.INVALID, f"pool {pool.name}: {wrong}")
+    if pool not in transaction.repo.admission.pools():
+        transaction.repo.admission.set_pool(pool)
+        transaction.audit(actor, "set_pool", NO_SUBJECT, f"{pool.name}: {_described(pool)}")
         transaction.mark_dirty(None)
-    left = (from_bots or capacity is not None) and add_pool_contenders(transaction, name)
+    left = _is_bounded(pool) and add_pool_contenders(transaction, pool.name)
     if left:
         transaction.mark_dirty(UNENTERED)
     return left
+
+
+def set_pools(transaction: Transaction, changed: Iterable[PoolRow], actor: str) -> None:
+    """Set pools that are right, and leave their tasks to the next pass: they may have too many for one page."""
+    for pool in changed:
+        assert not _fault(pool), f"pool {pool.name}: {_fault(pool)}"
+        transaction.repo.admission.set_pool(pool)
+        transaction.audit(actor, "set_pool", NO_SUBJECT, f"{pool.name}: {_described(pool)}")
+        transaction.mark_dirty(None)
+        if _is_bounded(pool):
+            transaction.mark_dirty(UNENTERED)
+
+
+def _is_bounded(pool: PoolRow) -> bool:
+    return pool.from_bots or pool.capacity is not None
+
+
+def _fault(pool: PoolRow) -> str:
+    if pool.from_bots:
+        return "a capacity from bots cannot be a number, too" if pool.capacity is not None else ""
+    if pool.capacity is not None and pool.capacity < 0:
+        return f"{pool.capacity} is no capacity"
+    if (pool.unit, pool.adjustment) != (CapacityUnit.SLOTS, 1.0):
+        return "a unit and an adjustment need a capacity from bots"
+    return ""
+
+
+def _described(pool: PoolRow) -> str:
+    if not pool.from_bots:
+        return "without limit" if pool.capacity is None else str(pool.capacity)
+    if pool.unit == CapacityUnit.SLOTS:
+        return "from its bots"
+    return f"from its bots, in {pool.unit}, adjusted by {pool.adjustment:g}"
 
 
 def add_pool_contenders(transaction: Transaction, pool: str) -> bool:

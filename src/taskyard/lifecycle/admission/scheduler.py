@@ -21,10 +21,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import count
+from threading import Lock
 from typing import Final, Protocol, TypeVar
 
 from taskyard.core.states import Millis
-from taskyard.lifecycle.admission.snapshot import JUDGED_MAX, AdmissionSnapshot
+from taskyard.lifecycle.admission.snapshot import JUDGED_MAX, AdmissionSnapshot, SecretKeys
 from taskyard.lifecycle.admission.writes import PAGE_MAX, Page, PageOutcome, add_contenders, write_page
 from taskyard.lifecycle.gc_pause import gc_paused
 from taskyard.lifecycle.queues import Registry
@@ -87,7 +88,7 @@ class Replaced(Exception):
 class Admission:
     """Admits pending tasks, over all pools."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - each is a setting of its own
         self,
         transact: Transact,
         read: Callable[[], AbstractContextManager[Repo]],
@@ -95,21 +96,36 @@ class Admission:
         holder: str,
         bounds: Bounds = Bounds(),  # noqa: B008 - it is frozen
         server_lock: ServerLock | None = None,
+        secret_keys: SecretKeys = frozenset,
     ) -> None:
+        self._secret_keys = secret_keys
         self._transact = transact
         self._read = read
         self._now = now
         self._holder = holder
         self._server_lock = server_lock
         self._takings = count(1)
+        self._running = Lock()
         self._bounds = bounds
         #: The snapshot of the last pass, and the number of its acquisition of the lock.
         self._kept: tuple[int, AdmissionSnapshot] | None = None
         #: When a pass next has something to do though nothing is dirty; None if that is not known here.
         self.next_moment: Millis | None = None
 
-    def schedule(self) -> PassOutcome:
-        """Admit the tasks that can be admitted now, within the bounds of one call."""
+    def schedule(self, wait: bool = True) -> PassOutcome:
+        """Admit the tasks that can be admitted now, within the bounds of one call.
+
+        One thread of a server does so at a time. Without `wait`, a call beside another returns at once: whatever made
+        it call has also marked something as dirty, so the background thread of this server calls, too.
+        """
+        if not self._running.acquire(blocking=wait):
+            return PassOutcome(ran=False)
+        try:
+            return self._schedule()
+        finally:
+            self._running.release()
+
+    def _schedule(self) -> PassOutcome:
         call = _Call(self._bounds, self._now())
         while (epoch := self._take()) is not None:
             call.epoch = epoch
@@ -246,7 +262,7 @@ class Admission:
     def _begin(self, lock: "_HeldLock") -> AdmissionSnapshot:
         now = self._now()
         with gc_paused(), self._read() as repo:
-            return AdmissionSnapshot.begin(repo, Registry(), now, lock.keep)
+            return AdmissionSnapshot.begin(repo, Registry(), now, lock.keep, self._secret_keys)
 
     def _advance(self, lock: "_HeldLock", snapshot: AdmissionSnapshot, call: "_Call") -> bool:
         """Do the next step that is needed before a page can be written; return whether there was any."""

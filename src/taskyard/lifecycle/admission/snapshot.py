@@ -9,20 +9,29 @@ It reads and decides in steps, so that the caller can do something else in betwe
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from taskyard.core import fleet, ids
 from taskyard.core.admission.index import AdmissionIndex
-from taskyard.core.admission.rules import FOR_CAPACITY, Contender, Demand, Facts, Held, Pool, unadmitted
+from taskyard.core.admission.rules import FOR_CAPACITY, Contender, Demand, Facts, Held, Lack, Pool, unadmitted
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.model import Mutex
 from taskyard.core.states import HOLDING, Millis, Reason, State, TaskId
-from taskyard.lifecycle.admission.writes import ADMISSIBLE, UNENTERED, Page, PageOutcome, PendingPages
+from taskyard.core.structs import struct_replace
+from taskyard.lifecycle.admission.writes import (
+    ADMISSIBLE,
+    SECRETS_CHANGED,
+    UNENTERED,
+    Page,
+    PageOutcome,
+    PendingPages,
+)
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.store.connection import Repo
 from taskyard.store.repo.admission import ContenderRow, HoldRow, PoolRow
+from taskyard.store.repo.secrets import LackedSecret
 
 #: How many rows one query reads when everything is read, and how many dirty rows: some 40 ms.
 READ_MAX: Final = 2_000
@@ -31,6 +40,8 @@ JUDGED_MAX: Final = 1_000
 #: How many dirty rows one look reads. Their tasks are read one by one, so this is some 20 ms.
 DIRTY_MAX: Final = 1_000
 
+#: Returns the ids of the keys with which this server can open secrets.
+SecretKeys = Callable[[], Collection[str]]
 #: Why a task is held: the reason, the name of the limit, mutex or pool, and the task that is in the way.
 Hold = tuple[Reason, str | None, TaskId | None]
 
@@ -47,7 +58,9 @@ class AdmissionLimits:
 class AdmissionSnapshot:
     """The pending and the holding tasks, whether a bot serves them, and why each was last held."""
 
-    def __init__(self, limits: AdmissionLimits, registry: Registry, since: Millis) -> None:
+    def __init__(
+        self, limits: AdmissionLimits, registry: Registry, since: Millis, secret_keys: SecretKeys = frozenset
+    ) -> None:
         self.since = since  # when everything was last read
         self.now = since
         self.pending = PendingPages()
@@ -69,6 +82,9 @@ class AdmissionSnapshot:
         self._by_queue: defaultdict[int, dict[TaskId, Contender]] = defaultdict(dict)  # the same, by queue
         self._served: dict[int, bool] = {}
         self._waiting_for_bot: set[TaskId] = set()  # pending, and their slice waits for a bot
+        self._secret_keys = secret_keys
+        self._lacking: set[TaskId] = set()  # pending, and a secret cannot be given to them
+        self._secrets_changed = False
         self._written_holds: dict[TaskId, Hold] = {}
         self._new_holds: dict[TaskId, Held] = {}  # what was decided of the tasks that were not admitted
         self._admitted_some = False  # whether something was admitted since the current walk began
@@ -100,14 +116,21 @@ class AdmissionSnapshot:
     # Reading.
 
     @classmethod
-    def begin(cls, repo: Repo, registry: Registry, now: Millis, beat: Callable[[], None]) -> "AdmissionSnapshot":
-        """Begin to read everything, with all tasks that hold something; `beat` is called now and then.
+    def begin(
+        cls,
+        repo: Repo,
+        registry: Registry,
+        now: Millis,
+        beat: Callable[[], None],
+        secret_keys: SecretKeys = frozenset,
+    ) -> "AdmissionSnapshot":
+        """Begin to read everything, with all tasks that hold something; `beat` is called repeatedly meanwhile.
 
         Holding tasks are all read in one read transaction: one that changes its state between two reads would be
         missed, and what it holds would be given away. Pending tasks may be read later: they are dirty whenever they
         move. What is dirty now needs no second look, because all that is read later is newer.
         """
-        snapshot = cls(_limits(repo, _bots(repo)), registry, now)
+        snapshot = cls(_limits(repo, _bots(repo)), registry, now, secret_keys)
         snapshot._dirty_at_start = snapshot._read_dirty(repo, READ_MAX)
         while not snapshot.read_all:
             snapshot._dirty_at_start |= snapshot._read_dirty(repo, READ_MAX)
@@ -143,6 +166,9 @@ class AdmissionSnapshot:
         self._note_changed_pools(dirty)
         named = {id for id in dirty if id} | self._to_reread
         self._to_reread.clear()
+        if self._secrets_changed:
+            named |= {ids.key_of(id) for id in self._lacking}
+            self._secrets_changed = False
         for id in named:
             self._forget(_text(id))
         self._place_all(repo, repo.admission.contenders_among(named))
@@ -234,7 +260,9 @@ class AdmissionSnapshot:
         rows = repo.admission.dirty(self.pending.dirty_rows[-1] if self.pending.dirty_rows else 0, count)
         self.read_all = len(rows) < count
         self.pending.dirty_rows.extend(number for number, _ in rows)
-        return {task for _, task in rows}
+        found = {task for _, task in rows}
+        self._secrets_changed |= SECRETS_CHANGED in found
+        return found - {SECRETS_CHANGED}
 
     def _collect_gone(self, dirty: Iterable[int | None]) -> None:
         """Collect tasks that are no longer pending, so that their holds are deleted."""
@@ -250,7 +278,7 @@ class AdmissionSnapshot:
         """Queued tasks that hold mutexes and wait for a bot that is gone have to give the mutexes back."""
         for queue, served in self._served.items():
             holding = (task for id, task in self._by_queue[queue].items() if id in self._holding)
-            self.pending.unadmit.extend(unadmitted(replace(task, served=served) for task in holding))
+            self.pending.unadmit.extend(unadmitted(struct_replace(task, served=served) for task in holding))
 
     def _place_all(self, repo: Repo, rows: Sequence[ContenderRow]) -> None:
         """Put tasks into the index as they are."""
@@ -258,11 +286,21 @@ class AdmissionSnapshot:
         excluding = [row.id for row in rows if row.is_constrained]
         mutexes, limits = repo.admission.mutexes_of(excluding), repo.admission.limits_of(excluding)
         holds = repo.admission.holds_of([row.id for row in rows if row.state in ADMISSIBLE])
+        lacks = self._read_lacks(repo, [row.id for row in rows if row.names_secrets and row.state in ADMISSIBLE])
         self._read_served(repo, {row.queue for row in rows if row.id in mutexes})
         pools = {queue: self._registry.queue(repo, queue).pool for queue in {row.queue for row in rows}}
         for row in rows:
             hold, what = holds.get(row.id), (mutexes.get(row.id, ()), limits.get(row.id, ()))
-            self._place(row, self._contender(row, pools[row.queue], what, hold), hold)
+            task = self._contender(row, pools[row.queue], what, hold)
+            if row.id in lacks:
+                task = struct_replace(task, lacks=lacks[row.id])
+                self._lacking.add(task.id)
+            self._place(row, task, hold)
+
+    def _read_lacks(self, repo: Repo, tasks: Sequence[int]) -> Mapping[int, Lack]:
+        """Return which secrets cannot be given to tasks."""
+        found = repo.secrets.lacking(tasks, self._secret_keys()) if tasks else {}
+        return {id: lack_of(one) for id, one in found.items()}
 
     def _contender(
         self,
@@ -313,6 +351,7 @@ class AdmissionSnapshot:
         self._pending.discard(id)
         self._holding.discard(id)
         self._waiting_for_bot.discard(id)
+        self._lacking.discard(id)
         self._written_holds.pop(id, None)
         self._new_holds.pop(id, None)
         queue = self._queue_of.pop(id, None)
@@ -357,6 +396,12 @@ class AdmissionSnapshot:
         return queue == SERVER_QUEUE or fleet.served(dimensions, bots)
 
 
+def lack_of(one: LackedSecret) -> Lack:
+    """Say why a secret cannot be given to a task."""
+    name = f"{one.pool}/{one.name}" if one.name else ""
+    return (Reason.NO_SECRET if one.key_id is None else Reason.NO_SECRET_KEY, name)
+
+
 def _bots(repo: Repo) -> tuple[BotFacts, ...]:
     return tuple(bot.facts for bot in repo.bots.read_all())
 
@@ -367,7 +412,7 @@ def _limits(repo: Repo, bots: Collection[BotFacts]) -> AdmissionLimits:
 
 
 def _capacity(pool: PoolRow, bots: Iterable[BotFacts]) -> int | None:
-    return fleet.slots(pool.name, bots) if pool.from_bots else pool.capacity
+    return fleet.capacity(pool.name, bots, pool.unit, pool.adjustment) if pool.from_bots else pool.capacity
 
 
 def _hold_of(held: Held) -> Hold:

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from taskyard.core import attempt_policy, fleet, ids, structs
 from taskyard.core.admission.rules import Held
+from taskyard.core.reuse import APART
 from taskyard.core.states import ACTIVE, REASONS, Millis, Outcome, Reason, Signal, TaskId, sources, step
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Transition
@@ -27,6 +28,8 @@ DELETED_MAX: Final = 10_000
 ENTRIES_MAX: Final = 1_000
 #: In place of a task in a dirty row: a pool has tasks that are not contenders yet. No task has this id.
 UNENTERED: Final = 0
+#: In place of a task in a dirty row: secrets changed, so tasks that lack one have to be looked at. No task has this id.
+SECRETS_CHANGED: Final = -1
 #: The states from which a task can be admitted.
 ADMISSIBLE: Final = sources(Signal.ADMIT)
 
@@ -113,7 +116,7 @@ def write_page(transaction: Transaction, page: Page, decided: Millis) -> PageOut
 
 def add_contenders(transaction: Transaction, pool: str) -> bool:
     """Make some tasks of a pool contenders that no pass has looked at; return whether more are left."""
-    ids = transaction.repo.admission.tasks_without_admission(pool, sorted(ACTIVE), ENTRIES_MAX + 1)
+    ids = transaction.repo.admission.tasks_without_admission(pool, sorted(ACTIVE), ENTRIES_MAX + 1, APART)
     for task in transaction.lock_tasks(ids[:ENTRIES_MAX]).values():
         if task.state in ACTIVE:
             task.needs_admission = True

@@ -26,9 +26,10 @@ from taskyard.lifecycle.doctor.recount import (
 )
 from taskyard.store.connection import Repo
 from taskyard.store.repo.doctor import TaskRow
+from taskyard.store.repo.tasks import PURGED
 from taskyard.store.rows import GraphRecord
 
-#: A longer list helps nobody: repair what is found, and check again.
+#: A limit for one list: repair what is found, and check again.
 FINDINGS_MAX: Final = 10_000
 #: How many graphs are summed up at once, and how many tasks are in memory.
 GRAPHS_MAX: Final = 500
@@ -43,9 +44,11 @@ def doctor(repo: Repo, now: Millis) -> list[Finding]:
 def _findings(repo: Repo, now: Millis) -> Iterator[Finding]:
     after = -1
     while page := repo.doctor.graphs(after, GRAPHS_MAX):
-        graphs = GraphPage(repo, {graph.id: graph for graph in page}, now)
-        yield from graphs.check_tasks()
-        yield from graphs.check_graphs()
+        # Of a graph that is being deleted, some rows are there and others are not.
+        if kept := {graph.id: graph for graph in page if graph.loader != PURGED}:
+            graphs = GraphPage(repo, kept, now)
+            yield from graphs.check_tasks()
+            yield from graphs.check_graphs()
         after = page[-1].id
     yield from fleet.findings(repo)
 
@@ -72,7 +75,7 @@ class GraphPage:
             graph, after = page[-1].graph_id, page[-1].id
 
     def recounted(self) -> Iterator[tuple[GraphFacts, GraphCounts]]:
-        """Give each graph with its counts as they should be."""
+        """Return each graph with its counts as they should be."""
         for id, graph in self.facts.items():
             yield graph, recount_graph(graph, self._sums[id])
 

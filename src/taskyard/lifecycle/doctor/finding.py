@@ -21,6 +21,7 @@ BOT_QUEUE: Final = "bot_queue"
 MUTEX: Final = "mutex"
 LIMIT: Final = "limit"
 POOL: Final = "pool"
+DOCUMENT: Final = "document"
 
 #: The kinds whose subject is the key of a task or a graph. The last four are tables of what attempts leave behind.
 _KEYED: Final = frozenset({GRAPH, TASK, ATTEMPT, EVENT, HOLD, "result", "attempt_stats", "output_chunk", "progress"})

@@ -1,25 +1,34 @@
-"""The counts of the fleet, holds of admission, overuse of mutexes, limits and pools, and rows without an owner."""
+"""The fleet, holds of admission, overuse of mutexes, limits and pools, orphans, equal tasks, and the catalogue."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from taskyard.core.admission.rules import carries, excludes
+from taskyard.core.catalogue.model import references
+from taskyard.core.catalogue.parse import stored_document
 from taskyard.core.fleet import GUARD_MS
+from taskyard.core.graph.payload import GRAPH_KINDS
 from taskyard.core.ids import Key, bot_event_number, text_of
 from taskyard.core.matching import dimension_hash, matches, pool_of, queue_root
-from taskyard.core.states import HOLDING, Kind, Signal, sources
-from taskyard.lifecycle.bot_sessions import CONNECTED, ENDED, MISSING
+from taskyard.core.states import ACTIVE, BEHIND, GONE_WRONG, HOLDING, Reason, Signal, sources
+from taskyard.lifecycle.bot_events import CONNECTED, ENDED, MISSING
+from taskyard.lifecycle.catalogue import STORED_KINDS
 from taskyard.lifecycle.doctor import finding
 from taskyard.lifecycle.doctor.finding import Finding, broken, differences
+from taskyard.lifecycle.reuse import SERVE
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.server_attempts import SERVER
 from taskyard.store.connection import Repo
 from taskyard.store.queries import Row
 from taskyard.store.repo.bots import QueueRow
+from taskyard.store.repo.catalogue import FIRST as NO_DOCUMENT
+from taskyard.store.repo.catalogue import DocumentRow, Name
 from taskyard.store.repo.doctor import CheckedBot
 
 #: How many rows are in memory at once.
 PAGE_MAX: Final = 1_000
+#: How many documents, each of up to a megabyte.
+DOCUMENTS_MAX: Final = 50
 #: The events that say whether a bot is connected, terminated or missing.
 PRESENCE: Final = (CONNECTED, ENDED, MISSING)
 #: So many queues can share a hash; the rest of the id of a queue is its hash.
@@ -34,6 +43,8 @@ def findings(repo: Repo) -> Iterator[Finding]:
     yield from _clashes(repo)
     yield from _overuse(repo)
     yield from _orphans(repo)
+    yield from _equal_tasks(repo)
+    yield from _documents(repo)
 
 
 def counts(repo: Repo) -> Iterator[Finding]:
@@ -55,7 +66,7 @@ def bots(repo: Repo) -> Iterator[CheckedBot]:
 
 
 def recount_bot(bot: CheckedBot) -> CheckedBot:
-    """Give a bot as its events say. One that came back within its session has no event of that."""
+    """Return a bot as its events say. One that came back within its session has no event of that."""
     return bot._replace(
         events=0 if bot.newest is None else bot_event_number(bot.newest) + 1,
         terminated=int(bot.terminated != 0 and bot.left == ENDED),
@@ -64,7 +75,7 @@ def recount_bot(bot: CheckedBot) -> CheckedBot:
 
 
 def queue_row(queue: QueueRow) -> Row:
-    """Give a queue as it follows from its dimensions: id, hash, root, pool."""
+    """Return a queue as it follows from its dimensions: id, hash, root, pool."""
     return (queue.id, dimension_hash(queue.dimensions), queue_root(queue.dimensions), pool_of(queue.dimensions))
 
 
@@ -77,12 +88,9 @@ def _holds(repo: Repo) -> Iterator[Finding]:
 
 
 def _service(repo: Repo) -> Iterator[Finding]:
-    stored, queues, highest = repo.doctor.queue_counts()
+    stored, highest = repo.doctor.queue_counts()
     if stored != highest:
         yield Finding(finding.SERVICE, "here", "queues", stored, highest)
-    if queues != highest + 1:
-        # Servers remember queues by their numbers, so the numbers cannot change.
-        yield broken(finding.SERVICE, "here", "number of queues", queues, highest + 1)
     for name, server in sorted(repo.servers.all().items()):
         # No lease ends within its full length after a server started: one that starts in the future keeps them all.
         if server.since_ms > server.seen_ms + GUARD_MS:
@@ -145,5 +153,46 @@ def _orphans(repo: Repo) -> Iterator[Finding]:
     """Every row of an attempt has its attempt, and every task of the server that needs a graph inside has one."""
     for table, task, attempt in repo.doctor.orphans(PAGE_MAX):
         yield broken(table, task, "attempt", attempt, None)
-    for task in repo.doctor.missing_inner(SERVER.bot, Kind.GRAPH.text, PAGE_MAX):
+    for task in repo.doctor.queueless(PAGE_MAX):
+        yield broken(finding.TASK, task, "queue", None, "there")
+    for task, mark, state in repo.doctor.wrong_marks(sorted(map(str, GONE_WRONG)), PAGE_MAX):
+        yield broken(finding.TASK, task, "gone_wrong", mark, state if state in GONE_WRONG else None)
+    for task in [one for kind in GRAPH_KINDS for one in repo.doctor.missing_inner(SERVER.bot, kind.text, PAGE_MAX)]:
         yield broken(finding.TASK, task, "graph inside", None, "there")
+
+
+def _equal_tasks(repo: Repo) -> Iterator[Finding]:
+    """Every task that waits for an equal one has a leader that is under way, and no task that has ended has a key."""
+    active = {one.text for one in ACTIVE}
+    for task in repo.doctor.forgotten_followers(HELD.text, Reason.DUPLICATE_OF.text, active, SERVE, PAGE_MAX):
+        yield broken(finding.TASK, task, "leader", None, "a task under way")
+    for task, state in repo.doctor.ended_leaders(active | {one.text for one in BEHIND}, PAGE_MAX):
+        yield broken(finding.TASK, task, "leads a key", state or "deleted", "under way")
+
+
+def _documents(repo: Repo) -> Iterator[Finding]:
+    """Every document can be read, is its own newest version, and refers to what is there and to nothing else."""
+    after = NO_DOCUMENT
+    while page := repo.catalogue.page(STORED_KINDS, None, after, DOCUMENTS_MAX):
+        names = [(row.kind, row.name) for row in page]
+        last, stored = repo.catalogue.last_versions(names), repo.catalogue.references_of(names)
+        there = repo.catalogue.exist({name for found in stored.values() for name in found})
+        for row, name in zip(page, names, strict=True):
+            yield from _document(row, last.get(name, 0), stored.get(name, frozenset()), there)
+        after = names[-1]
+
+
+def _document(row: DocumentRow, last: int, stored: Collection[Name], there: Collection[Name]) -> Iterator[Finding]:
+    subject = f"{row.kind} {row.name}"
+    if row.version != last:
+        yield broken(finding.DOCUMENT, subject, "version", row.version, last)
+    found = stored_document(row.body)
+    if found is None:
+        yield broken(finding.DOCUMENT, subject, "body", "faulty", "a document")
+        return
+    wanted = {one.name for one in references(found)}
+    if wanted != {name for _, name in stored}:
+        said = (", ".join(sorted(names)) or None for names in ({name for _, name in stored}, wanted))
+        yield broken(finding.DOCUMENT, subject, "references", *said)
+    for kind, name in sorted(set(stored) - set(there)):
+        yield broken(finding.DOCUMENT, subject, f"reference to {kind} {name}", None, "there")

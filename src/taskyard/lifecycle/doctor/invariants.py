@@ -114,7 +114,7 @@ def _check_attempts(task: TaskRow, replay: Replay, attempts: Sequence[CheckedAtt
 
 
 def _columns(one: CheckedAttempt, task: TaskRow, replay: Replay) -> Iterator[tuple[str, Value, Value]]:
-    """Give columns of an attempt with the values that they should have."""
+    """Return columns of an attempt with the values that they should have."""
     is_last = one.number == task.attempt
     if (one.ended_ms is None) != (is_last and task.state in LEASED):
         yield "ended_ms", one.ended_ms, "a time" if one.ended_ms is None else None

@@ -10,6 +10,7 @@ from taskyard.core import attempt_policy, fleet
 from taskyard.core.attempt_policy import Life, Rules
 from taskyard.core.graph.gate import Edges, EdgeState, known
 from taskyard.core.graph.state import Handlers, Tally, counted, unhandled, verdict
+from taskyard.core.reuse import waits_apart
 from taskyard.core.states import ACTIVE, BEHIND, UNSUCCESSFUL, Millis, State
 from taskyard.lifecycle.admission.writes import UNENTERED
 from taskyard.lifecycle.doctor.finding import GRAPH, TASK, Finding, differences
@@ -114,7 +115,7 @@ def _count_handlers(repo: Repo, rounds: Mapping[int, int]) -> dict[int, Handlers
 
 
 def recount_task(task: TaskRow, facts: TaskFacts, graph: GraphFacts, now: Millis) -> TaskRow:
-    """Give a task with all of its counts as they should be."""
+    """Return a task with all of its counts as they should be."""
     edges, handlers = _edges(task, facts, graph), _handlers(task, facts)
     return task._replace(
         awaited=edges.awaited,
@@ -159,9 +160,11 @@ def _handlers(task: TaskRow, facts: TaskFacts) -> Handlers:
 
 
 def _needs_admission(task: TaskRow, facts: TaskFacts) -> int:
-    """Say whether an admission pass has to admit a task. That is decided when it becomes pending."""
+    """Whether an admission pass has to admit a task. That is decided when it becomes pending."""
     if task.state not in ACTIVE:
         return task.needs_admission
+    if waits_apart(State(task.state), task.reason):
+        return 0
     if task.is_constrained:
         return 1
     is_limited = facts.limited.get(task.pool) if task.weight else None
@@ -172,7 +175,7 @@ def _needs_admission(task: TaskRow, facts: TaskFacts) -> int:
 
 
 def _due_ms(task: TaskRow, now: Millis) -> int | None:
-    """Say when the clock has to look at a task: as it was when the task moved, or as it is by now."""
+    """Return when the clock has to look at a task: as it was when the task moved, or as it is by now."""
     rules = rules_of(task)
     if rules is None or not 0 <= task.slice_index < len(rules.slices):
         return task.due_ms
@@ -224,7 +227,7 @@ class GraphCounts(NamedTuple):
 
 
 def recount_graph(graph: GraphFacts, tasks: GraphSum) -> GraphCounts:
-    """Give the counts of a graph as they should be."""
+    """Return the counts of a graph as they should be."""
     record, published = graph.record, graph.extras.events_published
     # A continuation counts as active: it is about to move something.
     tally = Tally(tasks.active + sum(graph.continuations.values()), tasks.behind, tasks.unhandled)

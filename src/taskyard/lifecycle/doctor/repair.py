@@ -134,7 +134,7 @@ def _repair_graph(transaction: Transaction, id: int, actor: str) -> None:
 def _write_graph(transaction: Transaction, graph: GraphFacts, wanted: GraphCounts) -> None:
     id, published, moved_ms = graph.record.id, graph.replay.state, None
     if published is not None and published != wanted.state:
-        # Subscribers were told another state.
+        # Subscribers were sent another state.
         turned = encode_fact(encode_transition(published, wanted.state, None), None, None, None)
         transaction.repo.events.add(transaction.now, [(id, wanted.events, [(id, [turned])])])
         wanted, moved_ms = wanted._replace(events=wanted.events + 1), transaction.now
@@ -173,7 +173,7 @@ def _repair_fleet(transaction: Transaction, findings: Sequence[Finding], actor: 
         repo.doctor.repair_queues([fleet.queue_row(queue) for queue in repo.queues.after(0) if queue.id in ids])
         transaction.registry.forget()  # other servers learn of it when they are restarted
     if finding.SERVICE in of:
-        repo.queues.add([], repo.doctor.queue_counts()[2])
+        repo.queues.add([], repo.doctor.queue_counts()[1])
     _audit(transaction, still, actor)
 
 

@@ -58,6 +58,8 @@ class Replay:
             self.ends[self.attempt] = None
         elif event.source in LEASED and event.signal in ATTEMPT_SIGNALS and self.attempt in self.ends:
             self.ends[self.attempt] = event.signal
+        elif event.signal == Signal.REUSE:
+            self.attempt = 0
 
 
 def replays(repo: Repo, ids: Collection[int], of_tasks: bool) -> dict[int, Replay]:

@@ -13,27 +13,29 @@ from taskyard.core.graph.model import NAME_MAX
 from taskyard.core.graph.parse import validate
 from taskyard.core.graph.scalars import name_fault
 from taskyard.core.graph.schema import FIELDS
-from taskyard.core.ids import Key, text_of
+from taskyard.core.ids import KEY_DIGITS, Key, text_of
 from taskyard.core.states import GraphState, State
 from taskyard.engine.errors import outages
 from taskyard.engine.validate import LABELS_MAX
 from taskyard.engine.wide_commands import CommandOutcome
-from taskyard.lifecycle.commands import CANCEL_TASKS_MAX, BulkOutcome, Cancel, Refusal, Rerun
-from taskyard.lifecycle.idempotency import CheckPools
+from taskyard.lifecycle.children import ChildOf
+from taskyard.lifecycle.commands import CANCEL_TASKS_MAX, BulkOutcome, Cancel, Code, Refusal, Rerun
+from taskyard.lifecycle.idempotency import Sender
 from taskyard.lifecycle.submit import Submitted
 from taskyard.server import requests
 from taskyard.server.asgi import slot_of
 from taskyard.server.auth import Caller, Denial
-from taskyard.server.context import AppContext, Visibility, subtree_denial, task_denial, unwrap
+from taskyard.server.context import AppContext, Visibility, missing_scope, subtree_denial, task_denial, unwrap
 from taskyard.server.dependencies import Context, CurrentCaller
-from taskyard.server.errors import from_refusal, invalid, invalid_field
+from taskyard.server.errors import RequestRefused, from_refusal, invalid, invalid_field
 from taskyard.server.requests import Fields, check_size, size_fault
 from taskyard.server.responses import NAMES_MAX, Cursor, IdempotencyKey, Page, body, caller_key, reply
-from taskyard.server.tokens import CANCEL, READ, SUBMIT
+from taskyard.server.tokens import CANCEL, READ, SECRETS, SUBMIT
 from taskyard.store.connection import Repo
 from taskyard.store.repo.read import FIRST, GraphFilter
 from taskyard.views import graphs as views
 from taskyard.views import tasks as task_views
+from taskyard.views.events import graph_events
 from taskyard.views.graphs import critical_path
 from taskyard.views.tasks import tasks_by_name
 from taskyard.wire import api
@@ -62,6 +64,10 @@ def _fields(**properties: object) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
+ParentQuery = Annotated[
+    str | None,
+    Query(max_length=KEY_DIGITS, description="The running task with which the graph ends. Needs `submit` there."),
+]
 _TAKEN = body("A graph document, as JSON or YAML.", DOCUMENT, yaml=True, example=_EXAMPLE)
 _MADE: Final[dict[int | str, dict[str, Any]]] = {200: {"model": api.Submitted, "description": "It was stored before."}}
 _FROM: Final = {
@@ -78,24 +84,36 @@ _AGAIN = body(
     required=False,
 )
 _RENEWED: Final[dict[int | str, dict[str, Any]]] = {
-    201: {"model": api.Wished, "description": "A new graph was stored that runs this one again."}
+    201: {"model": api.CommandResult, "description": "A new graph was stored that runs this one again."}
 }
 
 
 @routes.post("/graphs", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
-async def submit_graph(request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
-    """Store a graph. Needs `submit` in every pool that its tasks name."""
+async def submit_graph(
+    request: Request,
+    context: Context,
+    caller: CurrentCaller,
+    key: IdempotencyKey = "",
+    parent: ParentQuery = None,
+) -> Response:
+    """Store a graph. Needs `submit` in every pool that its tasks name; with a priority below 20 also another right."""
     async with requests.open_document(request, find_faults_of(context)) as document:
-        return await submit(context, caller, document, key=caller_key(caller, key))
+        return await submit(context, caller, document, key=caller_key(caller, key), parent=parent)
 
 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def put_graph(
-    graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+    graph_id: str,
+    request: Request,
+    context: Context,
+    caller: CurrentCaller,
+    key: IdempotencyKey = "",
+    parent: ParentQuery = None,
 ) -> Response:
     """Store a graph under an id that the caller has chosen; a repetition changes nothing. Needs `submit`."""
     async with requests.open_document(request, find_faults_of(context)) as document:
-        return await submit(context, caller, document, graph_id=graph_id, key=caller_key(caller, key))
+        scoped_key = caller_key(caller, key)
+        return await submit(context, caller, document, graph_id=graph_id, key=scoped_key, parent=parent)
 
 
 @routes.post("/graphs/{graph_id}/tasks", response_model=api.Submitted, openapi_extra=_TAKEN)
@@ -110,15 +128,14 @@ async def extend_graph(
     scoped_key = caller_key(caller, key)
     async with (
         requests.open_document(request) as document,
-        submit_permission(context, caller, f"extend graph {graph_id}") as may,
+        submit_permission(context, caller, f"extend graph {graph_id}") as sender,
     ):
         if denial := await context.read(lambda repo: _required_denial(repo, caller, graph, document)):
             raise context.deny(denial, f"extend graph {graph_id}")
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
-            who = {"actor": caller.actor, "submitter": caller.submitter}
             check_size(document, context.settings.tasks_max)
-            made = unwrap(context.engine.extend(graph_id, document, key=scoped_key, **who, may=may))
+            made = unwrap(context.engine.extend(graph_id, document, key=scoped_key, **sender))
             return made, _names_by_label(context, made)
 
         return _submitted(*await asyncio.to_thread(store), 200)
@@ -213,6 +230,16 @@ async def list_names(
     return reply(api.Names(found, requests.encode_cursor(last)))
 
 
+@routes.get("/graphs/{graph_id}/events", response_model=api.Events)
+async def list_events(graph_id: str, context: Context, caller: CurrentCaller, page: Page) -> Response:
+    """List everything that happened in a graph, the oldest first: every transition of it and of its tasks."""
+    after = requests.cursor_key(page.cursor, 0)
+    found, last = await context.read_graph(
+        caller, READ, graph_id, lambda repo, key: graph_events(repo, key, after, page.limit)
+    )
+    return reply(api.Events(found, requests.encode_cursor(last)))
+
+
 @routes.get("/graphs/{graph_id}/critical-path", response_model=api.CriticalPath)
 async def show_critical_path(graph_id: str, context: Context, caller: CurrentCaller) -> Response:
     """Show the chain of tasks that determined when a graph ended, or will end, and when that is expected."""
@@ -223,7 +250,7 @@ async def show_critical_path(graph_id: str, context: Context, caller: CurrentCal
     )
 
 
-@routes.post("/graphs/{graph_id}/cancel", response_model=api.Wished, openapi_extra=_PART)
+@routes.post("/graphs/{graph_id}/cancel", response_model=api.CommandResult, openapi_extra=_PART)
 async def cancel_graph(
     graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
@@ -238,7 +265,7 @@ async def cancel_graph(
     return command_reply(await context.async_engine.cancel(command))
 
 
-@routes.post("/graphs/{graph_id}/rerun", response_model=api.Wished, responses=_RENEWED, openapi_extra=_AGAIN)
+@routes.post("/graphs/{graph_id}/rerun", response_model=api.CommandResult, responses=_RENEWED, openapi_extra=_AGAIN)
 async def rerun_graph(
     graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
@@ -259,16 +286,25 @@ async def rerun_graph(
 # Also for other routes.
 
 
-async def submit(
-    context: AppContext, caller: Caller, document: object, *, graph_id: str | None = None, key: str = ""
+async def submit(  # noqa: PLR0913 - each is a part of the request
+    context: AppContext,
+    caller: Caller,
+    document: object,
+    *,
+    graph_id: str | None = None,
+    key: str = "",
+    parent: str | None = None,
+    parent_field: str = "parent",
+    secret_bytes: bytes | None = None,
 ) -> Response:
-    """Store a graph on behalf of a caller, and answer."""
-    async with submit_permission(context, caller, "submit a graph") as may:
+    """Store a graph on behalf of a caller, and answer. It ends with the task `parent`, if that is given."""
+    child_of = None if parent is None else await _child_of(context, caller, parent, parent_field)
+    async with submit_permission(context, caller, "submit a graph") as sender:
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
-            who = {"actor": caller.actor, "submitter": caller.submitter}
             check_size(document, context.settings.tasks_max)
-            made = unwrap(context.engine.submit(document, graph_id=graph_id, key=key, **who, may=may))
+            beside: dict[str, Any] = {"child_of": child_of, "secret_bytes": secret_bytes}
+            made = unwrap(context.engine.submit(document, graph_id=graph_id, key=key, **beside, **sender))
             return made, _names_by_label(context, made)
 
         return _submitted(*await asyncio.to_thread(store), 201)
@@ -281,8 +317,8 @@ def command_reply(outcome: CommandOutcome) -> Response:
     if isinstance(outcome, BulkOutcome):
         tasks = [text_of(Key(one)) for one in outcome.tasks]
         counts = (outcome.moved, outcome.promised, outcome.echo, outcome.total, outcome.unblocked)
-        return reply(api.Wished(text_of(Key(outcome.subject)), *counts, tasks))
-    return reply(api.Wished(text_of(Key(outcome.task)), int(not outcome.echo), False, outcome.echo))
+        return reply(api.CommandResult(text_of(Key(outcome.subject)), *counts, tasks))
+    return reply(api.CommandResult(text_of(Key(outcome.task)), int(not outcome.echo), False, outcome.echo))
 
 
 def parse_pair(text: str, what: str) -> tuple[str, str]:
@@ -315,27 +351,56 @@ def faults_of_graph(document: object, tasks_max: int) -> list[api.Fault]:
     return [api.Fault(one.message, one.path) for one in validate(document).faults]
 
 
-class _PoolsDenied(Exception):
-    """The caller may not submit into all of these pools."""
+class _Denied(Exception):
+    """The caller lacks these scopes."""
 
-    def __init__(self, pools: frozenset[str]) -> None:
+    def __init__(self, scopes: list[str]) -> None:
         super().__init__()
-        self.pools = pools
+        self.scopes = scopes
 
 
 @asynccontextmanager
-async def submit_permission(context: AppContext, caller: Caller, what: str) -> AsyncIterator[CheckPools]:
-    """Provide a check for the engine whether the caller may submit into some pools; refuse a caller who may not."""
+async def submit_permission(context: AppContext, caller: Caller, what: str) -> AsyncIterator[Sender]:
+    """Provide what the engine has to know of the sender of tasks; refuse a caller who may not submit them.
+
+    The checks run on a thread, and only the event loop records denials.
+    """
 
     def may(pools: frozenset[str]) -> None:
-        if caller.missing_scopes(SUBMIT, pools):
-            raise _PoolsDenied(pools)  # this runs on a thread, and only the event loop records denials
+        if lacks := caller.missing_scopes(SUBMIT, pools):
+            raise _Denied(lacks)
+
+    def may_urge(urgent: Mapping[int, frozenset[str]]) -> None:
+        if lacks := caller.missing_for_priorities(urgent):
+            raise _Denied(lacks)
+
+    def may_use(pools: frozenset[str]) -> None:
+        if lacks := caller.missing_scopes(SECRETS, pools):
+            raise _Denied(lacks)
 
     try:
-        yield may
-    except _PoolsDenied as barred:
-        context.require(caller, SUBMIT, barred.pools, what)
-        raise
+        yield {
+            "actor": caller.actor,
+            "submitter": caller.submitter,
+            "user": caller.user,
+            "may": may,
+            "may_urge": may_urge,
+            "may_use": may_use,
+        }
+    except _Denied as denied:
+        raise context.deny(missing_scope(caller, " and ".join(denied.scopes)), what) from None
+
+
+async def _child_of(context: AppContext, caller: Caller, parent: str, field: str) -> ChildOf:
+    """Read the task with which a new graph ends; refuse a caller who may not add to what that task belongs to."""
+    try:
+        task = await context.read_task(caller, SUBMIT, parent, lambda _, one: one.id)
+    except RequestRefused as refusal:
+        if refusal.problem.code != Code.NOT_FOUND:
+            raise
+        raise invalid_field("is not the id of a task", field) from None
+    is_caller = caller.run is not None and caller.run.token.task == task
+    return ChildOf(task, caller.run.token.attempt if is_caller and caller.run is not None else None)
 
 
 async def _labels(request: Request, other: str | None = None) -> tuple[str, ...]:
@@ -368,15 +433,14 @@ async def _rerun_as_new_graph(
     context: AppContext, caller: Caller, graph_id: str, names: tuple[str, ...], key: str
 ) -> Response:
     """Store a graph that runs another one again, and answer."""
-    async with submit_permission(context, caller, f"rerun graph {graph_id}") as may, context.large_documents:
-        who = {"actor": caller.actor, "submitter": caller.submitter}
-        made = unwrap(await context.async_engine.renew(graph_id, names, key=key, **who, may=may))
+    async with submit_permission(context, caller, f"rerun graph {graph_id}") as sender, context.large_documents:
+        made = unwrap(await context.async_engine.renew(graph_id, names, key=key, **sender))
     row = await context.read(lambda repo: repo.reuse.rerun(made.graph))
     assert row is not None, "a graph that runs another again says so"
     source = text_of(Key(row.source))
     new = text_of(Key(made.graph))
     total = row.to_run + row.reused
-    answer = api.Wished(new, row.to_run, False, made.echo, total, rerun_of=source, reused=row.reused)
+    answer = api.CommandResult(new, row.to_run, False, made.echo, total, rerun_of=source, reused=row.reused)
     return reply(answer, 200 if made.echo else 201)
 
 

@@ -1,4 +1,4 @@
-"""Routes of what tasks share: named limits and mutexes."""
+"""Routes of admission: named limits, mutexes, and passes by hand."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from taskyard.server.errors import invalid_field
 from taskyard.server.requests import Fields
 from taskyard.server.responses import IdempotencyKey, Page, body, caller_key, reply
 from taskyard.server.routes.graphs import clean
-from taskyard.server.tokens import READ
+from taskyard.server.tokens import READ, SUBMIT
 from taskyard.store.repo.read import FIRST_NAME
 from taskyard.views import limits as views
 from taskyard.wire import api
@@ -44,6 +44,17 @@ _MUTEX = body(
     },
     example={"stake_after": "5m"},
 )
+
+
+@routes.post("/schedule", response_model=api.PassView)
+async def run_pass(context: Context, caller: CurrentCaller) -> Response:
+    """Run an admission pass, as servers do by themselves when something changes. It may be called at any time.
+
+    Needs `submit` in some pool.
+    """
+    context.readable_pools(caller, SUBMIT, "run an admission pass")
+    found = await context.async_engine.schedule(wait=False)
+    return reply(api.PassView(found.ran, found.admitted, found.held, found.more))
 
 
 @routes.get("/limits", response_model=api.Limits)

@@ -21,7 +21,7 @@ from taskyard.server.context import AppContext, is_token_valid
 from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.errors import RETRY_OVERLOADED_S, RequestRefused, invalid_field, not_found, refused
 from taskyard.server.requests import ByteRange
-from taskyard.server.responses import Page, reply
+from taskyard.server.responses import Download, Page, reply
 from taskyard.server.tokens import READ
 from taskyard.store.connection import Repo
 from taskyard.store.repo.tasks import ReusedAttempt
@@ -114,7 +114,7 @@ async def show_output(
     printed = await _found(context, caller, task_id, asked.attempt)
     if asked.follow:
         return _following(context, caller, printed, asked.span, slot_of(request))
-    return _at_once(context, printed, asked.span, request.headers.get("range"))
+    return _at_once(context, caller, printed, asked.span, request.headers.get("range"))
 
 
 @routes.get("/tasks/{task_id}/output/times", response_model=api.OutputTimes)
@@ -144,7 +144,7 @@ def _taken_over(repo: Repo, record: TaskRecord) -> _TakenOver:
     return _TakenOver(None if record.life.attempt else repo.reuse.sources([record.id]).get(record.id))
 
 
-def _at_once(context: AppContext, printed: _Printed, span: ByteRange, header: str | None) -> Response:
+def _at_once(context: AppContext, caller: Caller, printed: _Printed, span: ByteRange, header: str | None) -> Response:
     size = printed.size
     ranged = requests.parse_range(header, size)
     if ranged is not None and ranged.start >= ranged.until:
@@ -153,25 +153,18 @@ def _at_once(context: AppContext, printed: _Printed, span: ByteRange, header: st
     headers = {**_headers(printed), "Content-Length": str(span.until - span.start), "Accept-Ranges": "bytes"}
     if ranged is not None:
         headers["Content-Range"] = f"bytes {span.start}-{span.until - 1}/{size}"
-    return StreamingResponse(_pieces(context, printed, span), 206 if ranged else 200, headers, _PLAIN)
+    return Download(_pieces(context, caller, printed, span), 206 if ranged else 200, headers, _PLAIN)
 
 
 def _following(context: AppContext, caller: Caller, printed: _Printed, span: ByteRange, slot: Slot) -> Response:
-    most, retry = context.settings.followers_max, {"Retry-After": str(RETRY_OVERLOADED_S)}
-    if context.followers.total() >= most:
-        raise refused(429, "overloaded", f"{most} outputs are already being followed", headers=retry)
-    # One caller may use at most half of the limit, so that others can follow, too.
-    if caller.id:
-        share = max(1, most // 2)
-        if context.followers[_name_of(caller)] >= share:
-            text = f"{share} outputs are already being followed with this token"
-            raise refused(429, "overloaded", text, headers=retry)
+    refuse_more_followers(context, caller, "outputs")
     return StreamingResponse(_followed(context, caller, printed, span, slot), 200, _headers(printed), _PLAIN)
 
 
-async def _pieces(context: AppContext, printed: _Printed, span: ByteRange) -> AsyncIterator[bytes]:
+async def _pieces(context: AppContext, caller: Caller, printed: _Printed, span: ByteRange) -> AsyncIterator[bytes]:
+    """Yield the output so far, as long as the token is valid."""
     at = span.start
-    while at < span.until and (piece := await _piece(context, printed, at, span.until)):
+    while at < span.until and (piece := await _piece(context, caller, printed, at, span.until)):
         yield piece
         at += len(piece)
 
@@ -182,11 +175,11 @@ async def _followed(
     """Yield the output so far and what arrives, until the attempt has ended and all is sent, or the token ends."""
     at, loop = span.start, asyncio.get_running_loop()
     until = loop.time() + FOLLOW_MAX_S
-    with slot.released_while_waiting(), _counted(context, caller):
+    with slot.released_while_waiting(), counted_as_follower(context, caller):
         while at < span.until and loop.time() < until and not context.closing.is_set():
             # The state is read before the output: the last output of an attempt arrives before its end.
             going = await context.read(lambda repo: _is_going(repo, printed))
-            while piece := await _piece_for(context, caller, printed, at, span.until):
+            while piece := await _piece(context, caller, printed, at, span.until):
                 yield piece
                 at += len(piece)
             if piece is None or not going:
@@ -195,8 +188,22 @@ async def _followed(
                 await asyncio.wait_for(context.closing.wait(), FOLLOW_PAUSE_S)
 
 
+def refuse_more_followers(context: AppContext, caller: Caller, what: str) -> None:
+    """Refuse a caller who follows too much already, or while all together do."""
+    most, retry = context.settings.followers_max, {"Retry-After": str(RETRY_OVERLOADED_S)}
+    if context.followers.total() >= most:
+        raise refused(429, "overloaded", f"{most} {what} are already being followed", headers=retry)
+    # One caller may use at most half of the limit, so that others can follow, too.
+    if caller.id:
+        share = max(1, most // 2)
+        if context.followers[_name_of(caller)] >= share:
+            text = f"{share} {what} are already being followed with this token"
+            raise refused(429, "overloaded", text, headers=retry)
+
+
 @contextmanager
-def _counted(context: AppContext, caller: Caller) -> Iterator[None]:
+def counted_as_follower(context: AppContext, caller: Caller) -> Iterator[None]:
+    """Count a caller among those who follow something."""
     name = _name_of(caller)
     context.followers[name] += 1
     try:
@@ -211,12 +218,8 @@ def _name_of(caller: Caller) -> str:
     return caller.id or caller.actor
 
 
-async def _piece(context: AppContext, printed: _Printed, start: int, until: int) -> bytes:
-    return await context.read(lambda repo: views.read_output(repo, printed.task, printed.attempt, start, until))
-
-
-async def _piece_for(context: AppContext, caller: Caller, printed: _Printed, start: int, until: int) -> bytes | None:
-    """Read the next piece while the follower's token is valid; None when it no longer is."""
+async def _piece(context: AppContext, caller: Caller, printed: _Printed, start: int, until: int) -> bytes | None:
+    """Read the next piece while the caller's token is valid; None when it no longer is."""
 
     def look(repo: Repo) -> bytes | None:
         good = is_token_valid(repo, caller, context.engine.clock.now())

@@ -3,7 +3,9 @@
 No field is dropped silently: one without a counterpart in a graph document is refused as not supported.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -11,12 +13,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taskyard.core.graph.errors import Fault, Faults
-from taskyard.core.graph.model import TAG_VALUE_MAX
+from taskyard.core.graph.errors import Fault, Faults, Path
+from taskyard.core.graph.model import SECRET_BYTES_MAX, TAG_VALUE_MAX
+from taskyard.core.graph.scalars import name_fault
+from taskyard.core.ids import key_of
 from taskyard.engine import submit
 from taskyard.server import requests
 from taskyard.server.dependencies import Context, CurrentCaller
-from taskyard.server.errors import RequestRefused, invalid
+from taskyard.server.errors import RequestRefused, invalid, invalid_field
 from taskyard.server.requests import size_fault
 from taskyard.server.responses import IdempotencyKey, body, caller_key
 from taskyard.server.routes import graphs
@@ -32,17 +36,18 @@ PREFIX: Final = f"tasks.{LABEL}."
 #: The fields of a request and its parts. Durations are seconds, and are mapped to fields of a document.
 _REQUEST: Final = {
     "name", "task", "priority", "tags", "properties", "expiration_secs", "task_slices", "user", "reruns", "routing",
+    "request_uuid", "parent_task_id", "secret_bytes",
 }  # fmt: skip
 #: The fields that a request may have.
 FIELDS: Final = frozenset(_REQUEST)
 #: The fields that may be used together with `task`, because a task does not have them.
-_BESIDE: Final = {"name", "task", "user", "reruns", "routing"}
+_BESIDE: Final = {"name", "task", "user", "reruns", "routing", "request_uuid", "parent_task_id", "secret_bytes"}
 #: Replaces a faulty part, so that no other faults follow from it.
 _NOTHING: Final = {"payload": {"command": ["true"]}}
 _SLICE: Final = {"properties", "expiration_secs", "wait_for_capacity"}
 _PROPERTIES: Final = {
     "command", "dimensions", "env", "execution_timeout_secs", "grace_period_secs", "idempotent",
-    "io_timeout_secs", "outputs", "relative_cwd",
+    "io_timeout_secs", "outputs", "relative_cwd", "secret_bytes",
 }  # fmt: skip
 _SPANS: Final = {"execution_timeout_secs": "timeout", "io_timeout_secs": "io_timeout", "grace_period_secs": "grace"}
 
@@ -52,12 +57,53 @@ def as_document(given: object, faults_of: FaultsOf) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise invalid("the body must be an object")
     faults = Faults()
+    _note_secret_faults(given, faults)
     graph = _graph(given, faults)
     if own := faults.listed():
         listed = [api.Fault(one.message, one.path) for one in own]
         listed += [api.Fault(one.message, path_in_request(one.path)) for one in faults_of(graph)]
         raise invalid(f"the request has {len(listed)} fault{'s' * (len(listed) > 1)}", listed)
     return graph
+
+
+def secret_bytes_of(given: object) -> bytes | None:
+    """Return the secret bytes of a valid request, which has them once for all its slices."""
+    found = next((text for _, text in _secret_texts(given)), None)
+    return base64.b64decode(found) if isinstance(found, str) else None
+
+
+def _note_secret_faults(given: Mapping[str, Any], faults: Faults) -> None:
+    """Note what is wrong with secret bytes. No fault repeats any of them."""
+    texts = list(_secret_texts(given))
+    for at, text in texts:
+        if (size := _decoded_size(text)) is None:
+            faults.add(at, "must be a text in base64")
+        elif size > SECRET_BYTES_MAX:
+            faults.add(at, f"has {size} bytes; a request has at most {SECRET_BYTES_MAX}")
+        elif text != texts[0][1]:
+            faults.add(at, "differs from that of another slice; all slices share one")
+
+
+def _decoded_size(text: object) -> int | None:
+    try:
+        return len(base64.b64decode(text, validate=True)) if isinstance(text, str) else None
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _secret_texts(given: object) -> Iterator[tuple[Path, object]]:
+    """Find the secret bytes of a request: its own, or those in the properties of its slices."""
+    slices = _field(given, "task_slices")
+    entries = enumerate(slices) if isinstance(slices, list) else ()
+    places: list[tuple[Path, object]] = [((), given), (("properties",), _field(given, "properties"))]
+    places += [(("task_slices", at, "properties"), _field(one, "properties")) for at, one in entries]
+    for place, holder in places:
+        if isinstance(holder, dict) and "secret_bytes" in holder:
+            yield (*place, "secret_bytes"), holder["secret_bytes"]
+
+
+def _field(holder: object, name: str) -> object:
+    return holder.get(name) if isinstance(holder, dict) else None
 
 
 def faults_in(given: object, faults_of: FaultsOf) -> list[api.Fault]:
@@ -76,11 +122,28 @@ def path_in_request(path: str) -> str:
 
 def _graph(given: Mapping[str, Any], faults: Faults) -> dict[str, Any]:
     _unsupported(given, _REQUEST, (), faults)
+    _check_relations(given, faults)
     task = _own_task(given, faults) if "task" in given else _task(given, faults)
     if "user" in given:
         task = _with_user(task, given["user"], faults)
     node = {"task": task} | ({"reruns": given["reruns"]} if "reruns" in given else {})
     return {"tasks": {LABEL: node}} | {name: given[name] for name in ("name", "routing") if name in given}
+
+
+def _check_relations(given: Mapping[str, Any], faults: Faults) -> None:
+    """Check what is about the request and not about its task."""
+    uuid, parent = given.get("request_uuid"), given.get("parent_task_id")
+    if uuid is not None and (fault := name_fault(uuid) if isinstance(uuid, str) else "must be a string"):
+        faults.add(("request_uuid",), fault)
+    if parent is not None and not _is_id(parent):
+        faults.wrong(("parent_task_id",), "the id of a task", parent)
+
+
+def _is_id(given: object) -> bool:
+    try:
+        return isinstance(given, str) and bool(key_of(given))
+    except ValueError:
+        return False
 
 
 def _own_task(given: Mapping[str, Any], faults: Faults) -> object:
@@ -210,7 +273,16 @@ _TAKEN = body(
             "task": {"type": "object"},
             "reruns": {"type": ["integer", "object"]},
             "routing": {"type": "string"},
-            "user": {"type": "string"},
+            "user": {"type": "string", "description": "For whom it runs; left out, the sender."},
+            "request_uuid": {
+                "type": "string",
+                "description": "An idempotency key, instead of the header: a repeat is an echo.",
+            },
+            "parent_task_id": {
+                "type": "string",
+                "description": "The running task with which this one ends. Needs `submit` there.",
+            },
+            "secret_bytes": {"type": "string", "contentEncoding": "base64", "description": "At most 20 KiB."},
         },
         "additionalProperties": False,
     },
@@ -224,7 +296,7 @@ _MADE = {200: {"model": api.Submitted, "description": "It was stored before."}}
 async def submit_request(
     request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Store a single task. Needs `submit` in every pool that it names."""
+    """Store a single task. Needs `submit` in every pool that it names; with a priority below 20 also another right."""
 
     def faults_of(document: object) -> tuple[Fault, ...]:
         if too_many := size_fault(document, context.settings.tasks_max):
@@ -233,8 +305,20 @@ async def submit_request(
 
     given = await requests.read_document(request, lambda found: faults_in(found, faults_of))
     document = as_document(given, faults_of)
+    assert isinstance(given, dict), "as_document refuses anything else"
+    uuid, parent = given.get("request_uuid"), given.get("parent_task_id")
+    if key and uuid and uuid != key:
+        raise invalid_field("differs from the header Idempotency-Key: send one of them", "request_uuid")
     try:
-        return await graphs.submit(context, caller, document, key=caller_key(caller, key))
+        return await graphs.submit(
+            context,
+            caller,
+            document,
+            key=caller_key(caller, uuid or key),
+            parent=parent,
+            parent_field="parent_task_id",
+            secret_bytes=secret_bytes_of(given),
+        )
     except RequestRefused as fault:
         faults = [api.Fault(one.message, path_in_request(one.path)) for one in fault.problem.faults]
         raise RequestRefused(replace(fault.problem, faults=faults), fault.headers) from None

@@ -80,7 +80,7 @@ async def tell_story(task_id: str, context: Context, caller: CurrentCaller) -> R
     )
 
 
-@routes.post("/tasks/{task_id}/cancel", response_model=api.Wished, openapi_extra=_SUBTREE)
+@routes.post("/tasks/{task_id}/cancel", response_model=api.CommandResult, openapi_extra=_SUBTREE)
 async def cancel_task(
     task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
@@ -95,7 +95,7 @@ async def cancel_task(
     return command_reply(await context.async_engine.cancel(command))
 
 
-@routes.post("/tasks/{task_id}/rerun", response_model=api.Wished)
+@routes.post("/tasks/{task_id}/rerun", response_model=api.CommandResult)
 async def rerun_task(task_id: str, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
     """Rerun a failed task. Needs `submit`."""
     task = await context.read_task(caller, SUBMIT, task_id, lambda _, one: one.id)
@@ -127,7 +127,7 @@ async def put_result(
     task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
     """Publish the result of the running attempt. Needs the task's own token."""
-    run = _own(context, caller, task_id)
+    run = own_run(context, caller, task_id)
     requests.check_content_type(request, (JSON,))
     text = await requests.read_body(request, RESULT_MAX)
     value = requests.parse(text, "result.json")
@@ -143,7 +143,7 @@ async def put_progress(
     task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
     """Report the progress of the running attempt. Needs the task's own token."""
-    run = _own(context, caller, task_id)
+    run = own_run(context, caller, task_id)
     requests.check_content_type(request, (TEXT,))
     fields = await requests.read_body(request, PROGRESS_MAX)
     return await _publish(context, run, caller_key(caller, key), progress=requests.decode_text(fields))
@@ -158,19 +158,19 @@ async def put_checkpoint(
     task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
     """Store a checkpoint for the next attempt. Needs the task's own token."""
-    run = _own(context, caller, task_id)
+    run = own_run(context, caller, task_id)
     requests.check_content_type(request, (BYTES,))
     return await _publish(
         context, run, caller_key(caller, key), checkpoint=await requests.read_body(request, CHECKPOINT_MAX)
     )
 
 
-def _own(context: AppContext, caller: Caller, task_id: str) -> RunToken:
+def own_run(context: AppContext, caller: Caller, task_id: str, what: str = "publish for") -> RunToken:
     """Return the attempt of the caller; refuse a caller that is not an attempt of this task."""
     task = parse_id(task_id, "task")
     if caller.run is None or caller.run.token.task != task:
         text = f"this needs the token of the running task {text_of(Key(task))} itself"
-        raise context.deny(Denial(403, "forbidden", text, caller.actor), f"publish for task {task_id}")
+        raise context.deny(Denial(403, "forbidden", text, caller.actor), f"{what} task {task_id}")
     return caller.run.token
 
 

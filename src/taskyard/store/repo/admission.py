@@ -1,6 +1,7 @@
 """Repository of admission: its lock, the tasks it has to look at, the configured limits, and why tasks are held."""
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from taskyard.core.graph.model import Mutex
 from taskyard.core.states import Millis, Reason, State
@@ -9,6 +10,9 @@ from taskyard.store.queries import Row, Session
 from taskyard.store.row_cache import RowCache
 
 _STATES = {state.value: state for state in State}
+#: The parts of `task.is_constrained`.
+CONSTRAINED: Final = 1  # it names mutexes or limits
+NAMES_SECRETS: Final = 2
 
 
 @value
@@ -32,8 +36,9 @@ class ContenderRow:
     queue: int
     not_before_ms: Millis | None
     moved_ms: Millis
-    is_constrained: bool
+    is_constrained: bool  # it names mutexes or limits
     waits_since_ms: Millis | None
+    names_secrets: bool = False
 
 
 @value
@@ -43,6 +48,8 @@ class PoolRow:
     name: str
     capacity: int | None
     from_bots: bool
+    unit: str = "slots"  # what a capacity from bots counts,
+    adjustment: float = 1.0  # and where in its range it lies
 
 
 @value
@@ -137,7 +144,7 @@ class AdmissionRepo:
 
     def pools(self) -> list[PoolRow]:
         """Return all configured pools."""
-        return [PoolRow(row[0], row[1], row[2] == 1) for row in self._session.fetch("select_pools")]
+        return [PoolRow(row[0], row[1], row[2] == 1, row[3], row[4]) for row in self._session.fetch("select_pools")]
 
     def locked_pools(self) -> list[PoolRow]:
         """Return all configured pools; a lock keeps them as they are until this transaction ends."""
@@ -152,16 +159,20 @@ class AdmissionRepo:
             self._session.prefetch("lock_pools_shared")
             self._session.prefetch("select_pools")
 
-    def set_pool(self, name: str, capacity: int | None, from_bots: bool) -> None:
+    def set_pool(self, pool: PoolRow) -> None:
         """Configure a pool, once no other transaction relies on its old configuration."""
         self._session.fetch("lock_pools_exclusive")
-        self._session.execute("upsert_pool", name, capacity, int(from_bots))
+        self._session.execute(
+            "upsert_pool", pool.name, pool.capacity, int(pool.from_bots), pool.unit, float(pool.adjustment)
+        )
         self._cache.pools = None
 
-    def tasks_without_admission(self, pool: str, states: Iterable[State], count: int) -> list[int]:
-        """Return tasks of a pool that have a weight and do not need admission yet."""
-        found = self._session.fetch("select_tasks_without_admission", pool, [str(one) for one in states], count)
-        return [row[0] for row in found]
+    def tasks_without_admission(
+        self, pool: str, states: Iterable[State], count: int, apart: Iterable[Reason] = ()
+    ) -> list[int]:
+        """Return tasks of a pool that have a weight and do not need admission yet; none for a reason in `apart`."""
+        words = [str(one) for one in states], [str(one) for one in apart]
+        return [row[0] for row in self._session.fetch("select_tasks_without_admission", pool, *words, count)]
 
     def named_limits(self) -> dict[str, int]:
         """Return all named limits."""
@@ -199,6 +210,9 @@ class AdmissionRepo:
 
 def _contenders(rows: Sequence[Row]) -> list[ContenderRow]:
     return [
-        ContenderRow(row[0], _STATES[row[1]], row[2], row[3], row[4], row[5], row[6], row[7], row[8] == 1, row[9])
+        ContenderRow(
+            row[0], _STATES[row[1]], row[2], row[3], row[4], row[5], row[6], row[7], row[8] & CONSTRAINED != 0, row[9],
+            row[8] & NAMES_SECRETS != 0,
+        )
         for row in rows
-    ]
+    ]  # fmt: skip

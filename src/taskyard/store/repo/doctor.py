@@ -30,6 +30,7 @@ class TaskRow(NamedTuple):
     id: int
     graph_id: int
     state: str
+    reason: str
     moved_ms: int
     attempt: int
     round: int
@@ -124,7 +125,7 @@ class DoctorRepo:
         return {row[0]: (row[1], row[2]) for row in found}
 
     def is_dirty(self, task: int) -> bool:
-        """Tell whether the next admission pass has to look at a task."""
+        """Whether the next admission pass has to look at a task."""
         return bool(self._session.fetch("check_dirty", task))
 
     def graph_continuations(self, first: int, last: int) -> dict[int, dict[str, int]]:
@@ -172,10 +173,10 @@ class DoctorRepo:
         found = self._session.fetch("check_queues", after, count)
         return [QueueRow(row[0], row[1], row[2], row[3], row[4], decode_dimensions(row[5])) for row in found]
 
-    def queue_counts(self) -> tuple[int, int, int]:
-        """Give the stored count of queues, their number, and the highest number of one."""
+    def queue_counts(self) -> tuple[int, int]:
+        """Return the stored number of the newest queue, and the highest number of one."""
         row = self._session.fetch("check_queue_counts")[0]
-        return row[0], row[1], row[2]
+        return row[0], row[1]
 
     def bots(self, after: str, kinds: tuple[str, str, str], count: int) -> list[CheckedBot]:
         """Read bots and what their events say, in pages; `kinds` of events: connected, ended, missing."""
@@ -203,12 +204,28 @@ class DoctorRepo:
         """Read rows whose attempt does not exist: table, task, attempt."""
         return [(row[0], row[1], row[2]) for row in self._session.fetch("check_orphans", count)]
 
+    def wrong_marks(self, states: Collection[str], count: int) -> list[tuple[int, str | None, str]]:
+        """Name the tasks whose mark of having gone wrong differs from their state: task, mark, state."""
+        return [(row[0], row[1], row[2]) for row in self._session.fetch("check_gone_wrong", states, count)]
+
+    def queueless(self, count: int) -> list[int]:
+        """Return tasks whose queue does not exist."""
+        return [row[0] for row in self._session.fetch("check_queueless", count)]
+
     def missing_inner(self, bot: str, kind: str, count: int) -> list[int]:
-        """Name the tasks that a bot runs, of a kind that has a graph inside, where that graph is missing."""
+        """Return the tasks that a bot runs, of a kind that has a graph inside, where that graph is missing."""
         return [row[0] for row in self._session.fetch("check_missing_inner", bot, kind, count)]
 
+    def forgotten_followers(self, state: str, reason: str, active: Collection[str], kind: str, count: int) -> list[int]:
+        """Return tasks that wait for an equal one, with neither a leader nor a continuation of this kind."""
+        return [row[0] for row in self._session.fetch("check_followers", state, reason, sorted(active), kind, count)]
+
+    def ended_leaders(self, active: Collection[str], count: int) -> list[tuple[int, str]]:
+        """Return tasks that lead a key although they are in none of these states: task, state; empty if it is gone."""
+        return [(row[0], row[1]) for row in self._session.fetch("check_leaders", sorted(active), count)]
+
     def settled_inner(self, ids: Collection[int]) -> list[int]:
-        """Name those of some graphs that have settled inside an attempt that is still running."""
+        """Return those of some graphs that have settled inside an attempt that is still running."""
         return [row[0] for row in self._session.fetch("check_settled_inner", ids)] if ids else []
 
     # Repair.

@@ -154,6 +154,24 @@ def event_rows(row: Row) -> list[EventRow]:
 
 
 @value
+class OutboxRow:
+    """A row of `event` that is not published yet: its graph, the number of its last fact, and how many it has."""
+
+    graph: int
+    number: int
+    at_ms: int
+    facts: int
+
+
+def _fact_count(facts: str) -> int:
+    """Count the facts of a row; what cannot be decoded is none."""
+    try:
+        return len(decode_facts(facts))
+    except MalformedFacts:
+        return 0
+
+
+@value
 class AuditRow:
     """A request of a person."""
 
@@ -201,9 +219,10 @@ class EventRepo:
         found = self._session.fetch("select_events_in_graph", graph, after, count)
         return [event for row in found for event in event_rows(row) if event.number > after]
 
-    def unpublished(self, count: int) -> list[EventRow]:
-        """Return events that are not published yet, in order per graph: at least `count`, if there are so many."""
-        return [event for row in self._session.fetch("select_unpublished_events", count) for event in event_rows(row)]
+    def unpublished(self, count: int) -> list[OutboxRow]:
+        """Return rows of events that are not published yet, in order per graph."""
+        found = self._session.fetch("select_unpublished_events", count)
+        return [OutboxRow(graph, number, at_ms, _fact_count(text)) for _, number, graph, at_ms, text in found]
 
     def mark_published(self, rows: Sequence[Row]) -> None:
         """Mark the events of graphs as published: graph, and up to which number."""
@@ -229,13 +248,77 @@ class EventRepo:
         """Return the responses stored for idempotency keys: the digest of the request, the response."""
         return {row[0]: (row[1], row[2]) for row in self._session.fetch("select_responses", keys)} if keys else {}
 
-    def add_answers(self, rows: Sequence[Row]) -> None:
-        """Store responses: key, digest, response, time; responses without a time are kept forever."""
-        self._session.execute_many("insert_responses", rows)
+    def add_answers(self, rows: Sequence[Row], graph: int | None = None) -> None:
+        """Store answers to idempotency keys: key, digest, answer, time; and the graph that they created."""
+        self._session.execute_many("insert_responses", [(*row, graph) for row in rows])
 
     def delete_old_answers(self, before: Millis, count: int) -> int:
         """Delete some responses stored before a time, oldest first; return how many."""
         return self._session.execute("delete_old_responses", before, count)
+
+
+@value
+class StreamState:
+    """The state of the stream of events that followers read."""
+
+    last: int  # the number of the newest event
+    gone: int  # up to which number events are not kept any more
+    wanted_until_ms: int  # until when events are numbered
+    since_ms: int  # events from before are not numbered,
+    skipped: bool  # and whether all of them have been passed over
+
+
+class StreamRepo:
+    """The tables `event_stream` and `streamed_event`."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def read(self) -> StreamState:
+        """Return the state of the stream."""
+        return _stream_state(self._session.fetch("select_stream")[0])
+
+    def lock(self) -> StreamState | None:
+        """Return the state, and lock it until this transaction ends; None if another one has locked it."""
+        found = self._session.fetch("lock_stream")
+        return _stream_state(found[0]) if found else None
+
+    def wait(self) -> StreamState:
+        """Return the state, and lock it until this transaction ends."""
+        return _stream_state(self._session.fetch("wait_for_stream")[0])
+
+    def write(self, state: StreamState) -> None:
+        """Write the state, which this transaction has locked."""
+        row = (state.last, state.gone, state.wanted_until_ms, state.since_ms, int(state.skipped))
+        self._session.execute("update_stream", *row)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows of `event` to the stream: the number of its last fact in the stream, graph, number in the graph."""
+        self._session.execute_many("insert_streamed_events", rows)
+
+    def page(self, after: int, count: int) -> tuple[list[tuple[int, EventRow]], int]:
+        """Return the events after a number, some more than `count` at most; and the last number that was looked at."""
+        found = self._session.fetch("select_streamed_events", after, count)
+        events: list[tuple[int, EventRow]] = []
+        for number, *row in found:
+            facts = [] if row[1] is None else event_rows(tuple(row))  # none: the graph has been deleted
+            events += [(at, one) for at, one in enumerate(facts, number - len(facts) + 1) if at > after]
+        return events, found[-1][0] if found else after
+
+    def skip(self, before: Millis, count: int) -> int:
+        """Mark some graphs as published whose last event was before a time; return how many."""
+        return self._session.execute("skip_old_events", before, count)
+
+    def trim(self, upto: int, count: int) -> None:
+        """Delete some of the events up to a number, oldest first."""
+        self._session.execute("delete_streamed_events", upto, count)
+
+
+def _stream_state(row: Row) -> StreamState:
+    last, gone, wanted_until_ms, since_ms, skipped = row
+    return StreamState(last, gone, wanted_until_ms, since_ms, bool(skipped))
 
 
 class ContinuationRepo:

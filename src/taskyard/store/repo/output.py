@@ -20,8 +20,11 @@ class StatsRow:
 
     attempt: int
     prepared_ms: int | None
+    cached_ms: int | None
+    downloaded_ms: int | None
     ran_ms: int | None
     uploaded_ms: int | None
+    cleaned_ms: int | None
     cpu_s: float | None
     memory_bytes: int | None
     read_bytes: int | None

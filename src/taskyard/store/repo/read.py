@@ -11,7 +11,7 @@ from taskyard.core.matching import Dimensions
 from taskyard.core.states import Join, On, Reason, State
 from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
-from taskyard.store.repo.bots import decode_dimensions
+from taskyard.store.repo.bots import QueueRow, decode_dimensions, queue_row
 from taskyard.store.repo.events import EventRow, event_rows
 
 #: Sort before every id, and before every bot name.
@@ -63,6 +63,9 @@ class BotRow:
     missing: int
     ending: int
     assigned: int  # how many of those it has not begun
+    version: str | None
+    caches: str  # keys
+    failures: int
 
 
 @value
@@ -92,6 +95,19 @@ class EndedAttempt:
     number: int
     bot: str
     exit_code: int | None
+
+
+@value
+class DemandRow:
+    """How many tasks of a queue wait and run, and since when the first created one exists that waits."""
+
+    queue: int
+    pool: str
+    dimensions: Dimensions
+    waiting: int
+    oldest_ms: int | None
+    no_bot: int
+    running: int
 
 
 @value
@@ -207,6 +223,14 @@ class ReadRepo:
         found = self._session.fetch("select_bot", id, _ASSIGNED)
         return BotRow(*found[0]) if found else None
 
+    def queues_of_roots(self, roots: Collection[str], after: int, count: int) -> list[QueueRow]:
+        """Return queues below some roots, after a queue number."""
+        return [queue_row(row) for row in self._session.fetch("select_queues_of_roots", sorted(roots), after, count)]
+
+    def waiting_in(self, queues: Collection[int], count: int) -> dict[int, int]:
+        """Count the waiting tasks of queues, each up to `count`."""
+        return {row[0]: row[1] for row in self._session.fetch("count_waiting", queues, count)} if queues else {}
+
     def bot_settings(self, id: str) -> tuple[str | None, str | None, bool, bool]:
         """Return the settings that an admin gave to a bot: quarantined, maintenance, draining, terminated."""
         found = self._session.fetch("select_bot_settings", id)
@@ -254,6 +278,36 @@ class ReadRepo:
     def audit_notes(self, tasks: Collection[int], action: str) -> dict[int, str]:
         """Return the latest note in the audit of tasks for an action."""
         return dict(self._session.fetch("select_audit_notes", tasks, action)) if tasks else {}
+
+    def demand(self, pool: str, pending: Iterable[State], no_bot: Reason) -> list[DemandRow]:
+        """Return how many tasks each queue of a pool has; of every pool if `pool` is empty."""
+        session = self._session
+        waiting = {row[0]: (row[1], row[2]) for row in session.fetch("count_waiting_by_queue", pool)}
+        running = {row[0]: row[1] for row in session.fetch("count_leased_by_queue")}
+        held = {
+            row[0]: row[1] for row in session.fetch("count_held_by_queue", no_bot.text, [one.text for one in pending])
+        }
+        return [
+            DemandRow(
+                id, name, decode_dimensions(text), *waiting.get(id, (0, None)), held.get(id, 0), running.get(id, 0)
+            )
+            for id, name, text in session.fetch("select_queues_of_pool", pool)
+            if id in waiting or id in held or id in running
+        ]
+
+    def queues_with_text(self, text: str) -> dict[int, Dimensions]:
+        """Return the queues in whose dimensions a text occurs."""
+        return {row[0]: decode_dimensions(row[1]) for row in self._session.fetch("select_queues_like", f"%{text}%")}
+
+    def held_of_queues(self, queues: Collection[int]) -> list[tuple[str, int, int]]:
+        """Return how many tasks of some queues bots hold: bot, queue, count."""
+        rows = self._session.fetch("count_held_of_queues", queues) if queues else ()
+        return [(row[0], row[1], row[2]) for row in rows]
+
+    def kept_bots(self, states: Iterable[State]) -> dict[str, Dimensions]:
+        """Return the bots that are kept free for a task in one of some states, each with what that needs."""
+        rows = self._session.fetch("select_kept_bots", [one.text for one in states])
+        return {row[0]: decode_dimensions(row[1]) for row in rows}
 
     def queues(self, ids: Collection[int]) -> dict[int, tuple[str, Dimensions]]:
         """Return the pools and the dimensions of queues."""

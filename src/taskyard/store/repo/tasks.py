@@ -7,6 +7,7 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum, auto
+from hashlib import sha256
 from itertools import accumulate
 from typing import Final
 
@@ -19,6 +20,8 @@ from taskyard.store.queries import SQLITE, Row, Session, statements
 from taskyard.store.row_cache import RowCache
 from taskyard.store.rows import GraphRecord, TaskRecord, graph_record, new_task_record, task_record
 
+#: Who loads a graph that is being purged: it is hidden like one that is not loaded yet.
+PURGED: Final = "purged"
 #: How many edges are deleted with a page of tasks; one task may have more.
 DELETED_EDGES_MAX: Final = 4_000
 
@@ -29,8 +32,10 @@ _STATE, _AWAITED = (
     [name for name, _ in statements(SQLITE)["insert_tasks"].parameters].index(name) for name in ("state", "awaited")
 )
 _DELETES = (
-    "delete_edges_into", "delete_edges_out_of", "delete_mutexes", "delete_limits", "delete_definitions",
-    "delete_reuses", "delete_copied_results", "delete_tasks",
+    "delete_edges_into", "delete_edges_out_of", "delete_mutexes", "delete_limits", "delete_task_secrets",
+    "delete_secret_bytes", "delete_definitions", "delete_reuses", "delete_copied_results", "delete_input_trees",
+    "delete_attempt_files", "delete_artifacts", "delete_task_tags", "delete_links", "delete_resource_updates",
+    "delete_reuse_followers", "clear_reuse_sources", "delete_reuse_sources", "delete_own_reuse_keys", "delete_tasks",
 )  # fmt: skip
 
 
@@ -114,7 +119,7 @@ class TaskRepo:
             self._cache.tasks |= {row[0]: new_task_record(row) for row in roots}
 
     def add_definitions(self, rows: Sequence[Row]) -> None:
-        """Insert definitions: id, graph, label, definition, digest, submitter."""
+        """Insert definitions: id, graph, label, definition, digest, submitter, user."""
         self._session.execute_many("insert_definitions", rows)
 
     def add_mutexes(self, rows: Sequence[Row]) -> None:
@@ -124,6 +129,10 @@ class TaskRepo:
     def add_limits(self, rows: Sequence[Row]) -> None:
         """Insert used limits: task, name, amount."""
         self._session.execute_many("insert_limits", rows)
+
+    def add_tags(self, rows: Sequence[Row]) -> None:
+        """Insert tags: tag, last and first task of a run."""
+        self._session.execute_many("insert_task_tags", rows)
 
     def definitions(self, ids: Collection[int]) -> dict[int, tuple[str, str]]:
         """Return the label and the definition of tasks."""
@@ -175,6 +184,10 @@ class TaskRepo:
         """Return the tasks whose timer has run out, and when it did; longest due first."""
         return {row[0]: row[1] for row in self._session.fetch("select_due_tasks", now, count)}
 
+    def holders(self, ids: Collection[int]) -> list[str]:
+        """Return the bots that hold some of these tasks; it takes no lock."""
+        return [row[0] for row in self._session.fetch("select_holders", ids)] if ids else []
+
     def leased_by(self, bots: Collection[str], count: int) -> list[tuple[int, str]]:
         """Return at most `count` tasks that bots hold: task, bot."""
         return [(row[0], row[1]) for row in self._session.fetch("select_leased_tasks", bots, count)] if bots else []
@@ -197,6 +210,26 @@ class TaskRepo:
     def claim_candidates(self, queues: Collection[int], count: int) -> list[Row]:
         """Return the first `count` waiting tasks of each queue: id, queue, priority, created, bot to avoid."""
         return self._session.fetch("claim_candidates", queues, count) if queues else []
+
+    def claim_window(self, queues: Collection[int], count: int) -> list[Row]:
+        """Return the same tasks as `claim_candidates`, each with the time since which it waits as a sixth column."""
+        return self._session.fetch("claim_window", queues, count) if queues else []
+
+    def waiting_with_caches(self, queues: Collection[int], count: int) -> dict[int, str]:
+        """Return the first `count` waiting tasks of each queue that use caches, with the keys of these."""
+        rows = self._session.fetch("select_waiting_with_caches", queues, count) if queues else ()
+        return {row[0]: row[1] for row in rows}
+
+    def caches_of(self, ids: Collection[int]) -> dict[int, str]:
+        """Return the keys of the caches that tasks use; tasks without caches are left out."""
+        return {row[0]: row[1] for row in self._session.fetch("select_task_caches", ids)} if ids else {}
+
+    def first_queues(self, queues: Collection[int], count: int) -> list[Row]:
+        """Return the queues whose first tasks come first, up to a count: queue, and priority, created, id of that task.
+
+        The first task of a queue may be one that cannot be claimed.
+        """
+        return self._session.fetch("first_queues", queues, count)
 
     def waiting_of_kinds(self, queue: int, kinds: Collection[str], count: int) -> list[int]:
         """Return and lock the first `count` waiting tasks of some kinds in a queue."""
@@ -307,7 +340,8 @@ class GraphRepo:
 
     def loading(self, before: Millis, count: int) -> list[tuple[int, str]]:
         """Return graphs whose loading began before a time and has not ended, with their loaders."""
-        return [(row[0], row[1]) for row in self._session.fetch("select_stale_loads", before, count)]
+        found = self._session.fetch("select_stale_loads", before, PURGED, count)
+        return [(row[0], row[1]) for row in found]
 
     def delete_page(self, id: int, count: int) -> bool:
         """Delete tasks of a graph that is not loaded completely, and at last the graph; True once it is deleted."""
@@ -320,6 +354,8 @@ class GraphRepo:
             self._session.execute("delete_graph_definition", id)
             self._session.execute("delete_graph_pools", id)
             self._session.execute("delete_rerun", id)
+            self._session.execute("delete_child", id)
+            self._session.execute("delete_launch", id)
             self._session.execute("delete_unloaded_graph", id)
             self._cache.graphs.pop(id, None)
         return gone
@@ -428,6 +464,7 @@ class AttemptRow:
     signal: str | None
     reason: str | None
     exit_code: int | None
+    snapshot: int | None = None  # the id of what its bot was then
 
 
 class AttemptRepo:
@@ -439,7 +476,7 @@ class AttemptRepo:
         self._session = session
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Insert attempts: task, number, bot, session, poll, fence, round, slice, claimed."""
+        """Insert attempts: task, number, bot, session, poll, fence, round, slice, claimed, snapshot of the bot."""
         self._session.execute_many("insert_attempts", rows)
 
     def end(self, rows: Sequence[Row]) -> None:
@@ -450,9 +487,16 @@ class AttemptRepo:
         """Count the attempts of a task that were lost in a round for one of some reasons."""
         return int(self._session.fetch("count_lost_attempts", task, round, Signal.LOSE.text, reasons)[0][0])
 
-    def add_results(self, rows: Sequence[Row]) -> None:
+    def lost_by(self, task: int, round: int, spared: Collection[str]) -> list[str]:
+        """Return the bots that lost a task in a round, except for some reasons."""
+        return [row[0] for row in self._session.fetch("select_losing_bots", task, round, Signal.LOSE.text, spared)]
+
+    def add_results(self, rows: Sequence[tuple[int, int, str]]) -> None:
         """Store results: task, attempt, body."""
-        self._session.execute_many("upsert_results", rows)
+        self._session.execute_many(
+            "upsert_results",
+            [(*row, digest_of_result(row[2]) if len(row[2]) > UNDIGESTED_MAX else None) for row in rows],
+        )
 
     def of(self, task: int) -> list[AttemptRow]:
         """Return all attempts of a task."""
@@ -464,6 +508,13 @@ class AttemptRepo:
 
 
 _LABELS = msgspec.json.Decoder(tuple[str, ...])
+#: Up to so many characters a result is read for the key of an idempotent task; of a longer one its stored digest is.
+UNDIGESTED_MAX: Final = 1_024
+
+
+def digest_of_result(body: str) -> str:
+    """Return the SHA-256 of a result."""
+    return sha256(body.encode()).hexdigest()
 
 
 @value
@@ -473,6 +524,29 @@ class ReusedAttempt:
     task: int
     graph: int
     attempt: int
+    took_ms: int | None = None  # None while it is not known, or once its row is deleted
+
+
+@value
+class ReuseKeyRow:
+    """A key of idempotent tasks: the task that leads it, and the newest result."""
+
+    key: str
+    leader: int | None
+    source: int | None
+    source_graph: int | None
+    attempt: int | None
+    size: int | None  # of the result, in characters; None if there is none
+    finished_ms: Millis | None
+
+
+@value
+class ReusePolicyRow:
+    """For how long a pool reuses results, and whether across submitters."""
+
+    pool: str
+    window_ms: int | None  # None: as long as by default
+    shared: bool
 
 
 @value
@@ -497,7 +571,7 @@ class FinishedTaskRow:
 
 
 class ReuseRepo:
-    """The tables `graph_rerun` and `task_reuse`."""
+    """The tables `graph_rerun` and `task_reuse`, and the keys of idempotent tasks."""
 
     __slots__ = ("_session",)
 
@@ -522,9 +596,106 @@ class ReuseRepo:
         """Copy the results of reused attempts: task, reused task, attempt."""
         self._session.execute_many("copy_results", rows)
 
+    def copy_reused_results(self, ids: Collection[int]) -> None:
+        """Copy the results of the attempts that tasks reuse, where there are any."""
+        if ids:
+            self._session.execute("copy_reused_results", ids)
+
     def sources(self, ids: Collection[int]) -> dict[int, ReusedAttempt]:
         """Return the reused attempts of tasks; tasks that reuse none are left out."""
         return {row[0]: ReusedAttempt(*row[1:]) for row in self._session.fetch("select_reuses", ids)} if ids else {}
+
+    def originals(self, ids: Collection[int]) -> dict[int, int]:
+        """Return the task that really ran, for each of these that reuses an attempt."""
+        return {row[0]: row[1] for row in self._session.fetch("select_originals", ids)} if ids else {}
+
+    def received(self, ids: Collection[int]) -> list[tuple[int, str, str | None, str | None]]:
+        """Return the results of the prerequisites of tasks: task, label, body, or instead of a long one its digest."""
+        return [(row[0], row[1], row[2], row[3]) for row in self._session.fetch("select_received", ids)] if ids else []
+
+    def lock_keys(self, keys: Collection[str]) -> dict[str, ReuseKeyRow]:
+        """Read and lock keys; those of which nothing is known are left out."""
+        return _keys(self._session.fetch("lock_reuse_keys", keys)) if keys else {}
+
+    def lock_led(self, tasks: Collection[int]) -> dict[str, ReuseKeyRow]:
+        """Read and lock the keys that tasks lead."""
+        return _keys(self._session.fetch("lock_led_keys", tasks)) if tasks else {}
+
+    def reserve(self, rows: Sequence[tuple[str, int, int]]) -> None:
+        """Insert the keys of new tasks: key, priority, task. An equal task may have one already, or come first."""
+        self._session.execute_many("reserve_reuse_keys", [(key, task) for key, _, task in sorted(rows)])
+
+    def with_keys(self, tasks: Collection[int]) -> set[int]:
+        """Return those of some tasks that have a key of which no result is known."""
+        return {row[0] for row in self._session.fetch("select_with_reuse_keys", tasks)} if tasks else set()
+
+    def keys_of(self, tasks: Collection[int]) -> list[tuple[str, int]]:
+        """Return the keys that some tasks have: key, task."""
+        found = self._session.fetch("select_own_reuse_keys", tasks) if tasks else []
+        return [(row[0], row[1]) for row in found]
+
+    def with_results(self, tasks: Collection[int]) -> set[int]:
+        """Return those of some tasks of which a prerequisite has a result, of any attempt."""
+        return {row[0] for row in self._session.fetch("select_with_results", tasks)} if tasks else set()
+
+    def states(self, tasks: Collection[int]) -> list[tuple[int, State, str]]:
+        """Return the states of tasks, and their reasons."""
+        return _states(self._session.fetch("select_leader_states", tasks)) if tasks else []
+
+    def lock_states(self, tasks: Collection[int]) -> list[tuple[int, State, str]]:
+        """Return the same of tasks that no other transaction moves before this one ends."""
+        return _states(self._session.fetch("lock_leader_states", tasks)) if tasks else []
+
+    def lead(self, rows: Sequence[tuple[str, int]], locked: Collection[str]) -> None:
+        """Give keys that have none a leader: `locked` ones, and new ones; conflict if one of these exists by now."""
+        new = [row for row in rows if row[0] not in locked] if locked else rows
+        self._session.update_all("insert_reuse_keys", new)
+        if len(new) < len(rows):
+            self._session.execute_many("change_reuse_leaders", [row for row in rows if row[0] in locked])
+
+    def change_leaders(self, rows: Sequence[tuple[str, int | None]]) -> None:
+        """Give locked keys another leader, or none; one without a leader and a result is deleted."""
+        self._session.execute_many("change_reuse_leaders", rows)
+        idle = [key for key, leader in rows if leader is None]
+        if idle:
+            self._session.execute("delete_idle_reuse_keys", idle)
+
+    def finish(self, rows: Sequence[tuple[str, int, int, int, Millis, int]]) -> None:
+        """Store that the leaders of locked keys succeeded: key, task, its graph, attempt, when, size of a file."""
+        self._session.execute_many("finish_reuse_keys", rows)
+
+    def forget(self, tasks: Collection[int]) -> None:
+        """Forget the results of tasks that are deleted, so that none is reused any more, and their keys."""
+        if tasks:
+            self._session.execute("delete_own_reuse_keys", tasks)
+            self._session.execute("clear_reuse_sources", tasks)
+            self._session.execute("delete_reuse_sources", tasks)
+
+    def add_followers(self, rows: Sequence[tuple[int, str, int, int]]) -> None:
+        """Insert tasks that wait for the leader of a locked key: task, key, priority, created."""
+        self._session.execute_many("insert_reuse_followers", rows)
+
+    def followers(self, keys: Collection[str], count: int) -> list[tuple[str, int]]:
+        """Return the first tasks that wait for the leaders of keys, by key: key, task."""
+        found = self._session.fetch("select_reuse_followers", keys, count) if keys else []
+        return [(row[0], row[1]) for row in found]
+
+    def delete_followers(self, tasks: Collection[int]) -> None:
+        """Delete that tasks wait for a leader."""
+        if tasks:
+            self._session.execute("delete_reuse_followers", tasks)
+
+    def leaders(self, followers: Collection[int]) -> dict[int, int]:
+        """Return the leaders that tasks wait for."""
+        return {row[0]: row[1] for row in self._session.fetch("select_reuse_leaders", followers)} if followers else {}
+
+    def policies(self) -> list[ReusePolicyRow]:
+        """Return what pools allow that are configured."""
+        return [ReusePolicyRow(row[0], row[1], row[2] == 1) for row in self._session.fetch("select_reuse_policies")]
+
+    def set_policy(self, row: ReusePolicyRow) -> None:
+        """Configure a pool."""
+        self._session.execute("upsert_reuse_policy", row.pool, row.window_ms, int(row.shared))
 
     def finished_tasks(self, graph: int, after: int, count: int) -> list[FinishedTaskRow]:
         """Return tasks of a graph after an id."""
@@ -534,3 +705,11 @@ class ReuseRepo:
             )
             for row in self._session.fetch("select_finished_tasks", graph, after, count)
         ]
+
+
+def _states(rows: Sequence[Row]) -> list[tuple[int, State, str]]:
+    return [(row[0], _STATES[row[1]], row[2]) for row in rows]
+
+
+def _keys(rows: Sequence[Row]) -> dict[str, ReuseKeyRow]:
+    return {row[0]: ReuseKeyRow(*row) for row in rows}

@@ -47,15 +47,19 @@ SELECT 1;
 SELECT pg_advisory_xact_lock(1886351212);
 
 -- select_pools(): all pools that are configured.
-SELECT name, capacity, from_bots FROM pool ORDER BY name;
+SELECT name, capacity, from_bots, unit, adjustment FROM pool ORDER BY name;
 
--- upsert_pool(name: text, capacity: int, from_bots: int): configure a pool.
-INSERT INTO pool (name, capacity, from_bots) VALUES (:name, :capacity, :from_bots)
-ON CONFLICT (name) DO UPDATE SET capacity = excluded.capacity, from_bots = excluded.from_bots;
+-- upsert_pool(name: text, capacity: int, from_bots: int, unit: text, adjustment: float): configure a pool.
+INSERT INTO pool (name, capacity, from_bots, unit, adjustment)
+VALUES (:name, :capacity, :from_bots, :unit, :adjustment)
+ON CONFLICT (name) DO UPDATE
+   SET capacity = excluded.capacity, from_bots = excluded.from_bots,
+       unit = excluded.unit, adjustment = excluded.adjustment;
 
--- select_tasks_without_admission(pool: text, states: texts, count: int): tasks of a pool that have a weight and do not need admission yet.
+-- select_tasks_without_admission(pool: text, states: texts, apart: texts, count: int): tasks of a pool that have a weight and do not need admission yet, except for those that wait for some reasons.
 SELECT t.id FROM task t JOIN queue q ON q.id = t.queue_id
- WHERE q.pool = :pool AND t.needs_admission = 0 AND t.weight > 0 AND t.state IN (:states) ORDER BY t.id LIMIT :count;
+ WHERE q.pool = :pool AND t.needs_admission = 0 AND t.weight > 0 AND t.state IN (:states) AND NOT t.reason IN (:apart)
+ ORDER BY t.id LIMIT :count;
 
 -- select_named_limits(): all named limits.
 SELECT name, total FROM named_limit ORDER BY name;
@@ -74,7 +78,7 @@ ON CONFLICT (key) DO UPDATE SET stake_after_ms = excluded.stake_after_ms;
 -- select_mutexes_in_state(state: text, count: int): the mutexes of tasks in a state, with what holds each task, oldest tasks first.
 SELECT m.key, m.party, t.id, t.graph_id, t.state, t.moved_ms, h.reason, h.name, h.mutex_since_ms
   FROM task t JOIN task_mutex m ON m.task_id = t.id LEFT JOIN hold h ON h.task_id = t.id
- WHERE t.needs_admission = 1 AND t.state = :state AND t.is_constrained = 1 ORDER BY t.id DESC LIMIT :count;
+ WHERE t.needs_admission = 1 AND t.state = :state AND t.is_constrained <> 0 ORDER BY t.id DESC LIMIT :count;
 
 -- select_holds(ids: ints): why the last admission pass held these tasks.
 SELECT task_id, reason, name, blocker_id, since_ms, mutex_since_ms FROM hold WHERE task_id IN (:ids);

@@ -8,14 +8,14 @@ SELECT g.id, g.events_published, (SELECT COUNT(*) FROM audit a WHERE a.subject_i
   FROM graph g WHERE g.id IN (:ids);
 
 -- check_tasks(graph_id: int, after: int, last: int, count: int): tasks up to the graph `last`, in pages by graph and id, without a lock.
-SELECT id, graph_id, state, moved_ms, attempt, round, reruns_used, retries_used, slice_index, waits_since_ms, not_before_ms,
+SELECT id, graph_id, state, reason, moved_ms, attempt, round, reruns_used, retries_used, slice_index, waits_since_ms, not_before_ms,
        rules, weight, join_rule, on_impossible, is_constrained, awaited, met, broken, impossible, handlers_ran,
        handlers_open, loading, open_continuations, needs_admission, (SELECT q.pool FROM queue q WHERE q.id = task.queue_id), bot_id, fence,
        lease_until_ms, due_ms
   FROM task WHERE (graph_id, id) > (:graph_id, :after) AND graph_id <= :last ORDER BY graph_id, id LIMIT :count;
 
 -- check_tasks_locked(ids: ints): these tasks, locked until the transaction ends.
-SELECT id, graph_id, state, moved_ms, attempt, round, reruns_used, retries_used, slice_index, waits_since_ms, not_before_ms,
+SELECT id, graph_id, state, reason, moved_ms, attempt, round, reruns_used, retries_used, slice_index, waits_since_ms, not_before_ms,
        rules, weight, join_rule, on_impossible, is_constrained, awaited, met, broken, impossible, handlers_ran,
        handlers_open, loading, open_continuations, needs_admission, (SELECT q.pool FROM queue q WHERE q.id = task.queue_id), bot_id, fence,
        lease_until_ms, due_ms
@@ -69,8 +69,8 @@ SELECT h.task_id, t.state FROM hold h JOIN task t ON t.id = h.task_id
 -- check_queues(after: int, count: int): queues, in pages.
 SELECT id, number, hash, root, pool, dimensions FROM queue WHERE number > :after ORDER BY number LIMIT :count;
 
--- check_queue_counts(): the stored count of queues, their number, and the highest number of one.
-SELECT queues, (SELECT COUNT(*) FROM queue), (SELECT MAX(number) FROM queue) FROM service WHERE id = 1;
+-- check_queue_counts(): the stored number of the newest queue, and the highest number of one.
+SELECT queues, (SELECT MAX(number) FROM queue) FROM service WHERE id = 1;
 
 -- check_bots(after: text, came: text, left: text, missed: text, count: int): bots with their stored numbers and what their events say of the same, in pages.
 SELECT b.id, b.events, b.terminated, b.missing,
@@ -107,9 +107,13 @@ UNION ALL SELECT 'output_chunk', c.task_id, c.attempt FROM output_chunk c
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = c.task_id AND a.number = c.attempt)
 UNION ALL SELECT 'progress', p.task_id, p.attempt FROM progress p
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = p.task_id AND a.number = p.attempt)
+UNION ALL SELECT 'task_tag', r.last_id, 0 FROM task_tag r WHERE NOT EXISTS (SELECT 1 FROM task o WHERE o.id = r.last_id)
 UNION ALL SELECT 'graph', g.id, g.parent_attempt FROM graph g WHERE g.parent_id IS NOT NULL AND g.loader IS NULL
    AND NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = g.parent_id AND a.number = g.parent_attempt)
  LIMIT :count;
+
+-- check_gone_wrong(states: texts, count: int): tasks whose mark of having gone wrong differs from their state.
+SELECT id, gone_wrong, state FROM task WHERE COALESCE(gone_wrong, '') <> CASE WHEN state IN (:states) THEN state ELSE '' END ORDER BY id LIMIT :count;
 
 -- check_missing_inner(bot: text, kind: text, count: int): tasks that a bot runs, of a kind that has a graph inside, where that graph is missing.
 SELECT t.id FROM task t WHERE t.bot_id = :bot AND t.kind = :kind
@@ -119,6 +123,18 @@ SELECT t.id FROM task t WHERE t.bot_id = :bot AND t.kind = :kind
 -- check_settled_inner(ids: ints): those of some graphs that have settled inside an attempt that is still running.
 SELECT g.id FROM graph g JOIN task t ON t.id = g.parent_id AND t.attempt = g.parent_attempt
  WHERE g.id IN (:ids) AND g.active = 0 AND g.loader IS NULL AND t.bot_id IS NOT NULL;
+
+-- check_followers(state: text, reason: text, active: texts, kind: text, count: int): tasks that wait for an equal one, where none is under way that leads them and no continuation is about to serve them.
+SELECT t.id FROM task t JOIN graph g ON g.id = t.graph_id
+ WHERE t.state = :state AND t.reason = :reason AND t.loading = 0 AND g.loader IS NULL AND g.canceled_ms IS NULL
+   AND NOT EXISTS (SELECT 1 FROM reuse_follower f JOIN reuse_key k ON k.key = f.key JOIN task l ON l.id = k.leader_id
+                    WHERE f.task_id = t.id AND l.state IN (:active) AND l.reason <> :reason)
+   AND NOT EXISTS (SELECT 1 FROM reuse_follower f JOIN continuation c ON c.kind = :kind AND c.tasks = f.key WHERE f.task_id = t.id)
+ ORDER BY t.id LIMIT :count;
+
+-- check_leaders(active: texts, count: int): tasks that lead a key although they are not under way.
+SELECT k.leader_id, COALESCE(t.state, '') FROM reuse_key k LEFT JOIN task t ON t.id = k.leader_id
+ WHERE k.leader_id IS NOT NULL AND (t.id IS NULL OR NOT (t.state IN (:active))) ORDER BY k.key LIMIT :count;
 
 -- each repair_tasks(id: int, state: text, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_open: int, open_continuations: int, needs_admission: int, due_ms: int): write the recounted counts of tasks that are still in this state.
 UPDATE task SET awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
@@ -132,7 +148,7 @@ UPDATE graph SET state = :state, active = :active, behind = :behind, unhandled =
  WHERE id = :id;
 
 -- each repair_bots(id: text, events: int, terminated: int, missing: int): write what the events of bots say.
-UPDATE bot SET events = :events, terminated = :terminated, missing = :missing, version = version + 1
+UPDATE bot SET events = :events, terminated = :terminated, missing = :missing, changes = changes + 1
  WHERE id = :id;
 
 -- each repair_queues(id: int, hash: int, root: text, pool: text): write the columns that follow from the dimensions of queues.
@@ -140,3 +156,6 @@ UPDATE queue SET hash = :hash, root = :root, pool = :pool WHERE id = :id;
 
 -- each repair_bot_queues(bot_id: text, queue_id: int): these bots do not serve these queues.
 DELETE FROM bot_queue WHERE bot_id = :bot_id AND queue_id = :queue_id;
+
+-- check_queueless(count: int): tasks whose queue does not exist.
+SELECT t.id FROM task t WHERE NOT EXISTS (SELECT 1 FROM queue q WHERE q.id = t.queue_id) ORDER BY t.id LIMIT :count;

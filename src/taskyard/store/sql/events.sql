@@ -10,9 +10,39 @@ SELECT subject_id, number, graph_id, at_ms, facts FROM event
 SELECT subject_id, number, graph_id, at_ms, facts FROM event
  WHERE graph_id = :graph_id AND number > :after ORDER BY number LIMIT :count;
 
--- select_unpublished_events(count: int): the events that are not published yet, in order per graph.
+-- select_unpublished_events(count: int): the events of graphs that are loaded which are not published yet, in order per graph.
 SELECT e.subject_id, e.number, e.graph_id, e.at_ms, e.facts FROM graph g JOIN event e ON e.graph_id = g.id AND e.number > g.events_published
- WHERE g.events > g.events_published ORDER BY e.graph_id, e.number LIMIT :count;
+ WHERE g.events > g.events_published AND g.loader IS NULL ORDER BY e.graph_id, e.number LIMIT :count;
+
+-- skip_old_events(before_ms: int, count: int): mark some graphs as published whose last event was before a time.
+UPDATE graph SET events_published = events WHERE id IN (
+    SELECT g.id FROM graph g JOIN event e ON e.graph_id = g.id AND e.number = g.events
+     WHERE g.events > g.events_published AND e.at_ms < :before_ms ORDER BY g.id LIMIT :count
+);
+
+-- select_stream(): the state of the stream of events.
+SELECT last, gone, wanted_until_ms, since_ms, skipped FROM event_stream WHERE id = 1;
+
+-- lock_stream(): the state of the stream of events; no row while another transaction numbers events.
+SELECT last, gone, wanted_until_ms, since_ms, skipped FROM event_stream WHERE id = 1 FOR UPDATE SKIP LOCKED;
+
+-- wait_for_stream(): the state of the stream of events, once no other transaction numbers events.
+SELECT last, gone, wanted_until_ms, since_ms, skipped FROM event_stream WHERE id = 1 FOR UPDATE;
+
+-- update_stream(last: int, gone: int, wanted_until_ms: int, since_ms: int, skipped: int): write the state of the stream of events.
+UPDATE event_stream SET last = :last, gone = :gone, wanted_until_ms = :wanted_until_ms, since_ms = :since_ms, skipped = :skipped
+ WHERE id = 1;
+
+-- each insert_streamed_events(number: int, graph_id: int, event_number: int): add events to the stream.
+INSERT INTO streamed_event (number, graph_id, event_number) VALUES (:number, :graph_id, :event_number);
+
+-- select_streamed_events(after: int, count: int): events of the stream after a number, in order, where their graph still exists.
+SELECT s.number, e.subject_id, e.number, e.graph_id, e.at_ms, e.facts
+  FROM streamed_event s LEFT JOIN event e ON e.graph_id = s.graph_id AND e.number = s.event_number
+ WHERE s.number > :after ORDER BY s.number LIMIT :count;
+
+-- delete_streamed_events(upto: int, count: int): delete some of the events of the stream up to a number.
+DELETE FROM streamed_event WHERE number IN (SELECT number FROM streamed_event WHERE number <= :upto ORDER BY number LIMIT :count);
 
 -- each update_published(graph_id: int, number: int): set up to which number the events of graphs are published.
 UPDATE graph SET events_published = :number WHERE id = :graph_id AND events_published < :number;
@@ -33,8 +63,8 @@ SELECT id, at_ms, actor, action, subject_id, note FROM audit
 -- select_responses(keys: texts): the responses stored for these idempotency keys.
 SELECT key, digest, response FROM idempotency_key WHERE key IN (:keys);
 
--- each insert_responses(key: text, digest: text, response: text, at_ms: int): store the responses to requests with idempotency keys.
-INSERT INTO idempotency_key (key, digest, response, at_ms) VALUES (:key, :digest, :response, :at_ms);
+-- each insert_responses(key: text, digest: text, response: text, at_ms: int, graph_id: int): store the responses to requests with idempotency keys.
+INSERT INTO idempotency_key (key, digest, response, at_ms, graph_id) VALUES (:key, :digest, :response, :at_ms, :graph_id);
 
 -- delete_old_responses(before_ms: int, count: int): delete some responses stored before a time, oldest first.
 DELETE FROM idempotency_key WHERE key IN (SELECT key FROM idempotency_key WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :count);

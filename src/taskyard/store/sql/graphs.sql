@@ -36,8 +36,8 @@ UPDATE graph SET extensions = :extensions WHERE id = :id;
 -- update_canceled(id: int, canceled_ms: int): mark a graph as canceled, unless it is.
 UPDATE graph SET canceled_ms = :canceled_ms WHERE id = :id AND canceled_ms IS NULL;
 
--- select_stale_loads(before_ms: int, count: int): the graphs whose loading began before a time and has not ended.
-SELECT id, loader FROM graph WHERE loader IS NOT NULL AND created_ms < :before_ms ORDER BY id LIMIT :count;
+-- select_stale_loads(before_ms: int, purged: text, count: int): the graphs whose loading began before a time and has not ended; those that are being purged are not among them.
+SELECT id, loader FROM graph WHERE loader IS NOT NULL AND loader <> :purged AND created_ms < :before_ms ORDER BY id LIMIT :count;
 
 -- Tasks that were inserted last come first: they have no dependents, or their dependents are deleted already.
 -- select_loaded_page(graph_id: int, count: int): the newest tasks of a graph that is not loaded completely, and how many edges lead into each.

@@ -1,9 +1,12 @@
--- each insert_stats(task_id: int, attempt: int, prepared_ms: int, ran_ms: int, uploaded_ms: int, cpu_s: float, memory_bytes: int, read_bytes: int, written_bytes: int, truncated: int): insert the resources that attempts used.
-INSERT INTO attempt_stats (task_id, attempt, prepared_ms, ran_ms, uploaded_ms, cpu_s, memory_bytes, read_bytes, written_bytes, truncated)
-VALUES (:task_id, :attempt, :prepared_ms, :ran_ms, :uploaded_ms, :cpu_s, :memory_bytes, :read_bytes, :written_bytes, :truncated);
+-- each insert_stats(task_id: int, attempt: int, prepared_ms: int, cached_ms: int, downloaded_ms: int, ran_ms: int, uploaded_ms: int, cleaned_ms: int, cpu_s: float, memory_bytes: int, read_bytes: int, written_bytes: int, truncated: int): insert the resources that attempts used.
+INSERT INTO attempt_stats (task_id, attempt, prepared_ms, cached_ms, downloaded_ms, ran_ms, uploaded_ms, cleaned_ms, cpu_s,
+       memory_bytes, read_bytes, written_bytes, truncated)
+VALUES (:task_id, :attempt, :prepared_ms, :cached_ms, :downloaded_ms, :ran_ms, :uploaded_ms, :cleaned_ms, :cpu_s,
+       :memory_bytes, :read_bytes, :written_bytes, :truncated);
 
 -- select_stats(task_id: int): the resources that the attempts of a task used.
-SELECT attempt, prepared_ms, ran_ms, uploaded_ms, cpu_s, memory_bytes, read_bytes, written_bytes, truncated
+SELECT attempt, prepared_ms, cached_ms, downloaded_ms, ran_ms, uploaded_ms, cleaned_ms, cpu_s, memory_bytes, read_bytes,
+       written_bytes, truncated
   FROM attempt_stats WHERE task_id = :task_id ORDER BY attempt;
 
 -- select_last_chunks(ids: ints): the number of the last chunk of output, and the bytes of output, of the last attempts of tasks.

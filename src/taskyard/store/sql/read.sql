@@ -60,7 +60,7 @@ SELECT b.id, b.slots, b.first_seen_ms, b.last_seen_ms, COALESCE(b.quarantined, s
        COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END,
        b.terminated, d.dimensions, (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id), b.missing,
        COALESCE(s.terminated, 0),
-       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id AND t.reason = :assigned)
+       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id AND t.reason = :assigned), b.version, d.caches, b.failures
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  WHERE b.id > :after ORDER BY b.id LIMIT :count;
 
@@ -69,9 +69,44 @@ SELECT b.id, b.slots, b.first_seen_ms, b.last_seen_ms, COALESCE(b.quarantined, s
        COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END,
        b.terminated, d.dimensions, (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id), b.missing,
        COALESCE(s.terminated, 0),
-       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id AND t.reason = :assigned)
+       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id AND t.reason = :assigned), b.version, d.caches, b.failures
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  WHERE b.id = :id;
+
+-- select_queues_of_roots(roots: texts, after: int, count: int): queues below some roots, in the order of their numbers.
+SELECT id, number, hash, root, pool, dimensions FROM queue WHERE root IN (:roots) AND number > :after
+ ORDER BY number LIMIT :count;
+
+-- The condition of the partial index is written out, as in `claim_candidates`.
+-- count_waiting(queues: ints, count: int): how many tasks wait in queues, each up to a number.
+SELECT q.id, (SELECT COUNT(*) FROM (SELECT 1 FROM task t WHERE t.queue_id = q.id AND t.state = 'waiting' LIMIT :count) w)
+  FROM queue q WHERE q.id IN (:queues);
+
+-- The condition of the partial index is written out, as in `claim_candidates`.
+-- count_waiting_by_queue(pool: text): how many tasks wait in each queue of a pool, or of all pools if that is empty, and when the first was created.
+SELECT t.queue_id, COUNT(*), MIN(t.created_ms) FROM task t
+ WHERE t.state = 'waiting' AND t.queue_id IN (SELECT q.id FROM queue q WHERE q.pool <> '' AND (q.pool = :pool OR :pool = ''))
+ GROUP BY t.queue_id;
+
+-- count_leased_by_queue(): how many tasks of each queue bots hold.
+SELECT queue_id, COUNT(*) FROM task WHERE bot_id IS NOT NULL GROUP BY queue_id;
+
+-- count_held_by_queue(reason: text, states: texts): how many tasks of each queue the last admission pass held for a reason.
+SELECT t.queue_id, COUNT(*) FROM hold h JOIN task t ON t.id = h.task_id
+ WHERE h.reason = :reason AND t.state IN (:states) GROUP BY t.queue_id;
+
+-- select_queues_of_pool(pool: text): the queues of a pool, or of all pools if that is empty.
+SELECT id, pool, dimensions FROM queue WHERE pool <> '' AND (pool = :pool OR :pool = '');
+
+-- select_queues_like(pattern: text): the queues whose dimensions are like a pattern.
+SELECT id, dimensions FROM queue WHERE dimensions LIKE :pattern;
+
+-- count_held_of_queues(queues: ints): how many tasks of these queues each bot holds.
+SELECT bot_id, queue_id, COUNT(*) FROM task WHERE bot_id IS NOT NULL AND queue_id IN (:queues) GROUP BY bot_id, queue_id;
+
+-- select_kept_bots(states: texts): the bots that are kept free for a task in one of some states, with the dimensions of its queue.
+SELECT b.id, q.dimensions FROM bot b JOIN task t ON t.id = b.reserved_task_id JOIN queue q ON q.id = t.queue_id
+ WHERE b.reserved_task_id IS NOT NULL AND t.state IN (:states);
 
 -- select_bot_settings(bot_id: text): the settings that an admin gave to a bot.
 SELECT quarantined, maintenance, draining, terminated FROM bot_settings WHERE bot_id = :bot_id;
@@ -95,7 +130,7 @@ SELECT e.prerequisite_id, e.on_end, t.state FROM edge e JOIN task t ON t.id = e.
  WHERE e.dependent_id = :dependent_id AND t.state IN (:states) ORDER BY e.prerequisite_id LIMIT :count;
 
 -- select_subgraph_holders(bot_id: text, kind: text, count: int): tasks of one kind that a bot holds and that have mutexes or limits.
-SELECT id FROM task WHERE bot_id = :bot_id AND kind = :kind AND is_constrained = 1 ORDER BY id LIMIT :count;
+SELECT id FROM task WHERE bot_id = :bot_id AND kind = :kind AND is_constrained <> 0 ORDER BY id LIMIT :count;
 
 -- select_labels(ids: ints): the labels of tasks.
 SELECT id, label FROM task_definition WHERE id IN (:ids);

@@ -5,14 +5,14 @@ SELECT id, graph_id, state, reason, moved_ms, attempt, began_after, ended, round
        avoid_bot, fence, lease_until_ms, due_ms, loading
   FROM task WHERE id IN (:ids) ORDER BY id FOR UPDATE;
 
--- each move_tasks(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, attempt: int, began_after: int, ended: text, round: int, reruns_used: int, retries_used: int, slice_index: int, waits_since_ms: int, not_before_ms: int, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_open: int, open_continuations: int, needs_admission: int, queue_id: int, bot_id: text, avoid_bot: text, fence: int, lease_until_ms: int, due_ms: int): move tasks along an arrow, if they are still at its source.
+-- each move_tasks(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, attempt: int, began_after: int, ended: text, round: int, reruns_used: int, retries_used: int, slice_index: int, waits_since_ms: int, not_before_ms: int, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_open: int, open_continuations: int, needs_admission: int, queue_id: int, bot_id: text, avoid_bot: text, fence: int, lease_until_ms: int, due_ms: int, gone_wrong: text): move tasks along an arrow, if they are still at its source.
 UPDATE task SET previous_state = :source, state = :state, reason = :reason, moved_ms = :moved_ms, attempt = :attempt,
        began_after = :began_after, ended = :ended, round = :round, reruns_used = :reruns_used,
        retries_used = :retries_used, slice_index = :slice_index, waits_since_ms = :waits_since_ms,
        not_before_ms = :not_before_ms, awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
        handlers_ran = :handlers_ran, handlers_open = :handlers_open, open_continuations = :open_continuations, needs_admission = :needs_admission,
        queue_id = :queue_id, bot_id = :bot_id, avoid_bot = :avoid_bot, fence = :fence, lease_until_ms = :lease_until_ms,
-       due_ms = :due_ms
+       due_ms = :due_ms, gone_wrong = :gone_wrong
  WHERE id = :id AND state = :stored;
 
 -- A move that changes fewer columns has its own statement, because every index with a column in SET is written.
@@ -49,15 +49,15 @@ UPDATE task SET reason = :reason, awaited = :awaited, met = :met, broken = :brok
        waits_since_ms = :waits_since_ms, lease_until_ms = :lease_until_ms, due_ms = :due_ms
  WHERE id = :id AND state = :state;
 
--- each insert_tasks(id: int, graph_id: int, state: text, reason: text, moved_ms: int, not_before_ms: int, rules: text, kind: text, priority: int, created_ms: int, weight: int, join_rule: text, on_impossible: text, is_handler: int, is_constrained: int, awaited: int, met: int, broken: int, impossible: int, queue_id: int, due_ms: int, loading: int): insert new tasks.
+-- each insert_tasks(id: int, graph_id: int, state: text, reason: text, moved_ms: int, not_before_ms: int, rules: text, kind: text, priority: int, created_ms: int, weight: int, join_rule: text, on_impossible: text, is_handler: int, is_constrained: int, awaited: int, met: int, broken: int, impossible: int, queue_id: int, due_ms: int, loading: int, caches: text): insert new tasks.
 INSERT INTO task (id, graph_id, state, reason, moved_ms, not_before_ms, rules, kind, priority, created_ms, weight,
-       join_rule, on_impossible, is_handler, is_constrained, awaited, met, broken, impossible, queue_id, due_ms, loading)
+       join_rule, on_impossible, is_handler, is_constrained, awaited, met, broken, impossible, queue_id, due_ms, loading, caches)
 VALUES (:id, :graph_id, :state, :reason, :moved_ms, :not_before_ms, :rules, :kind, :priority, :created_ms, :weight,
-       :join_rule, :on_impossible, :is_handler, :is_constrained, :awaited, :met, :broken, :impossible, :queue_id, :due_ms, :loading);
+       :join_rule, :on_impossible, :is_handler, :is_constrained, :awaited, :met, :broken, :impossible, :queue_id, :due_ms, :loading, :caches);
 
--- each insert_definitions(id: int, graph_id: int, label: text, definition: text, digest: text, submitter: text): insert the definitions of tasks.
-INSERT INTO task_definition (id, graph_id, label, definition, digest, submitter)
-VALUES (:id, :graph_id, :label, :definition, :digest, :submitter);
+-- each insert_definitions(id: int, graph_id: int, label: text, definition: text, digest: text, submitter: text, user_name: text): insert the definitions of tasks.
+INSERT INTO task_definition (id, graph_id, label, definition, digest, submitter, user_name)
+VALUES (:id, :graph_id, :label, :definition, :digest, :submitter, :user_name);
 
 -- each insert_mutexes(task_id: int, key: text, party: text): insert the mutexes of tasks.
 INSERT INTO task_mutex (task_id, key, party) VALUES (:task_id, :key, :party);
@@ -93,6 +93,9 @@ UPDATE task SET loading = 0 WHERE id = :id;
 -- select_due_tasks(now: int, count: int): the tasks whose timer has run out, longest due first.
 SELECT id, due_ms FROM task WHERE due_ms IS NOT NULL AND due_ms <= :now ORDER BY due_ms LIMIT :count;
 
+-- select_holders(ids: ints): the bots that hold some of these tasks.
+SELECT DISTINCT bot_id FROM task WHERE id IN (:ids) AND bot_id IS NOT NULL AND queue_id <> 0;
+
 -- select_leased_tasks(bots: texts, count: int): the tasks that these bots hold.
 SELECT id, bot_id FROM task WHERE bot_id IN (:bots) LIMIT :count;
 
@@ -112,6 +115,19 @@ SELECT w.id FROM task w JOIN graph g ON g.id = w.graph_id
  ORDER BY w.priority, w.created_ms, w.id LIMIT :count FOR UPDATE OF w SKIP LOCKED;
 
 -- The condition of the partial index is written out: with a parameter no database would use the index.
+-- first_queues@sqlite(queues: ints, count: int): the queues whose first waiting tasks come first, each with that task; it is not locked, and its graph may be canceled.
+SELECT t.queue_id, t.priority, t.created_ms, t.id FROM json_each(:queues) q CROSS JOIN task t
+ WHERE t.id = (SELECT w.id FROM task w WHERE w.queue_id = q.value AND w.state = 'waiting'
+                ORDER BY w.priority, w.created_ms, w.id LIMIT 1)
+ ORDER BY t.priority, t.created_ms, t.id LIMIT :count;
+
+-- first_queues@postgres(queues: ints, count: int): the queues whose first waiting tasks come first, each with that task; it is not locked, and its graph may be canceled.
+SELECT h.queue_id, h.priority, h.created_ms, h.id
+  FROM unnest(:queues) q CROSS JOIN LATERAL
+       (SELECT w.queue_id, w.priority, w.created_ms, w.id FROM task w WHERE w.queue_id = q AND w.state = 'waiting'
+         ORDER BY w.priority, w.created_ms, w.id LIMIT 1) h
+ ORDER BY h.priority, h.created_ms, h.id LIMIT :count;
+
 -- claim_candidates@sqlite(queues: ints, count: int): the first waiting tasks of each queue.
 SELECT t.id, t.queue_id, t.priority, t.created_ms, t.avoid_bot
   FROM json_each(:queues) q CROSS JOIN task t
@@ -125,3 +141,35 @@ SELECT t.id, t.queue_id, t.priority, t.created_ms, t.avoid_bot
        (SELECT w.* FROM task w JOIN graph g ON g.id = w.graph_id
          WHERE w.queue_id = q AND w.state = 'waiting' AND g.canceled_ms IS NULL
          ORDER BY w.priority, w.created_ms, w.id LIMIT :count FOR UPDATE OF w SKIP LOCKED) t;
+
+-- claim_window@sqlite(queues: ints, count: int): as claim_candidates, with the time since which each task waits.
+SELECT t.id, t.queue_id, t.priority, t.created_ms, t.avoid_bot, t.waits_since_ms
+  FROM json_each(:queues) q CROSS JOIN task t
+ WHERE t.id IN (SELECT w.id FROM task w JOIN graph g ON g.id = w.graph_id
+                 WHERE w.queue_id = q.value AND w.state = 'waiting' AND g.canceled_ms IS NULL
+                 ORDER BY w.priority, w.created_ms, w.id LIMIT :count);
+
+-- claim_window@postgres(queues: ints, count: int): as claim_candidates, with the time since which each task waits.
+SELECT t.id, t.queue_id, t.priority, t.created_ms, t.avoid_bot, t.waits_since_ms
+  FROM unnest(:queues) q CROSS JOIN LATERAL
+       (SELECT w.* FROM task w JOIN graph g ON g.id = w.graph_id
+         WHERE w.queue_id = q AND w.state = 'waiting' AND g.canceled_ms IS NULL
+         ORDER BY w.priority, w.created_ms, w.id LIMIT :count FOR UPDATE OF w SKIP LOCKED) t;
+
+-- As above, the condition of the partial index is written out.
+-- select_waiting_with_caches@sqlite(queues: ints, count: int): the first waiting tasks of each queue that use caches, with the keys of these.
+SELECT t.id, t.caches
+  FROM json_each(:queues) q CROSS JOIN task t
+ WHERE t.id IN (SELECT w.id FROM task w
+                 WHERE w.queue_id = q.value AND w.state = 'waiting' AND w.caches IS NOT NULL
+                 ORDER BY w.priority, w.created_ms, w.id LIMIT :count);
+
+-- select_waiting_with_caches@postgres(queues: ints, count: int): the first waiting tasks of each queue that use caches, with the keys of these.
+SELECT t.id, t.caches
+  FROM unnest(:queues) q CROSS JOIN LATERAL
+       (SELECT w.id, w.caches FROM task w
+         WHERE w.queue_id = q AND w.state = 'waiting' AND w.caches IS NOT NULL
+         ORDER BY w.priority, w.created_ms, w.id LIMIT :count) t;
+
+-- select_task_caches(ids: ints): the keys of the caches that tasks use.
+SELECT id, caches FROM task WHERE id IN (:ids) AND caches IS NOT NULL;

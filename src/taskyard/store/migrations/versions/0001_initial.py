@@ -28,6 +28,8 @@ def create_bot_tables() -> None:
     _dimension_aggregation()
     _queue()
     _bot_dimensions()
+    _bot_snapshot()
+    _forgotten_bot()
     _bot_event()
     _bot_queue()
     _bot_settings()
@@ -50,9 +52,21 @@ def _bot() -> None:
         sa.Column("draining", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("terminated", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("missing", INTEGER, nullable=False, server_default=sa.text("0")),
-        sa.Column("version", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("version", sa.Text(), nullable=True),
+        sa.Column("snapshot_id", INTEGER, nullable=True),
+        sa.Column("failures", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("failed_ms", INTEGER, nullable=True),
+        sa.Column("changes", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("events", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("reserved_task_id", INTEGER, nullable=True),
         sa.PrimaryKeyConstraint("id", name="bot_pk"),
+    )
+    op.create_index(
+        "bot_reserved",
+        "bot",
+        ["reserved_task_id"],
+        sqlite_where=sa.text("reserved_task_id IS NOT NULL"),
+        postgresql_where=sa.text("reserved_task_id IS NOT NULL"),
     )
 
 
@@ -74,6 +88,7 @@ def _queue() -> None:
         sa.Column("root", sa.Text(), nullable=False),
         sa.Column("pool", sa.Text(), nullable=False),
         sa.Column("dimensions", sa.Text(), nullable=False),
+        sa.Column("used_ms", INTEGER, nullable=False),
         sa.PrimaryKeyConstraint("id", name="queue_pk"),
         sa.UniqueConstraint("number", name="queue_number_key"),
         sa.UniqueConstraint("dimensions", name="queue_dimensions_key"),
@@ -86,8 +101,31 @@ def _bot_dimensions() -> None:
         "bot_dimensions",
         sa.Column("bot_id", sa.Text(), nullable=False),
         sa.Column("dimensions", sa.Text(), nullable=False),
+        sa.Column("caches", sa.Text(), nullable=False, server_default=sa.text("''")),
         sa.PrimaryKeyConstraint("bot_id", name="bot_dimensions_pk"),
         sa.ForeignKeyConstraint(["bot_id"], ["bot.id"], name="bot_dimensions_bot_id_fk"),
+    )
+
+
+def _bot_snapshot() -> None:
+    op.create_table(
+        "bot_snapshot",
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("dimensions", sa.Text(), nullable=False),
+        sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("used_ms", INTEGER, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="bot_snapshot_pk"),
+    )
+    op.create_index("bot_snapshot_used", "bot_snapshot", ["used_ms"])
+
+
+def _forgotten_bot() -> None:
+    op.create_table(
+        "forgotten_bot",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("forgotten_ms", INTEGER, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="forgotten_bot_pk"),
     )
 
 
@@ -149,6 +187,20 @@ def create_task_tables() -> None:
     _task_limit()
     _task_mutex()
     _task_reuse()
+    _task_tag()
+    _task_child()
+    _file_tables()
+    _purged_graph()
+    _retention()
+    _hash_key()
+    _secret()
+    _secret_bytes()
+    _task_secret()
+    _reuse_key()
+    _reuse_follower()
+    _reuse_policy()
+    _catalogue()
+    _launch()
 
 
 def _attempt() -> None:
@@ -162,6 +214,7 @@ def _attempt() -> None:
         sa.Column("fence", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("round", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("slice_index", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("snapshot_id", INTEGER, nullable=True),
         sa.Column("claimed_ms", INTEGER, nullable=False),
         sa.Column("ended_ms", INTEGER, nullable=True),
         sa.Column("signal", sa.Text(), nullable=True),
@@ -170,6 +223,7 @@ def _attempt() -> None:
         sa.PrimaryKeyConstraint("task_id", "number", name="attempt_pk"),
         sqlite_with_rowid=False,
     )
+    op.create_index("attempt_of_bot", "attempt", ["bot_id", "task_id"])
 
 
 def _attempt_stats() -> None:
@@ -178,8 +232,11 @@ def _attempt_stats() -> None:
         sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
         sa.Column("attempt", INTEGER, autoincrement=False, nullable=False),
         sa.Column("prepared_ms", INTEGER, nullable=True),
+        sa.Column("cached_ms", INTEGER, nullable=True),
+        sa.Column("downloaded_ms", INTEGER, nullable=True),
         sa.Column("ran_ms", INTEGER, nullable=True),
         sa.Column("uploaded_ms", INTEGER, nullable=True),
+        sa.Column("cleaned_ms", INTEGER, nullable=True),
         sa.Column("cpu_s", sa.Float(), nullable=True),
         sa.Column("memory_bytes", INTEGER, nullable=True),
         sa.Column("read_bytes", INTEGER, nullable=True),
@@ -231,6 +288,13 @@ def _graph() -> None:
         postgresql_where=sa.text("parent_id IS NOT NULL"),
     )
     op.create_index(
+        "graph_settled",
+        "graph",
+        ["moved_ms", "id"],
+        sqlite_where=sa.text("active = 0 AND loader IS NULL"),
+        postgresql_where=sa.text("active = 0 AND loader IS NULL"),
+    )
+    op.create_index(
         "graph_unpublished",
         "graph",
         ["id"],
@@ -271,6 +335,7 @@ def _result() -> None:
         sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
         sa.Column("attempt", INTEGER, autoincrement=False, nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("task_id", "attempt", name="result_pk"),
         sqlite_with_rowid=False,
     )
@@ -318,6 +383,13 @@ def _task() -> None:
         *_task_rules(),
     )
     op.create_index(
+        "task_gone_wrong",
+        "task",
+        ["gone_wrong", "id"],
+        sqlite_where=sa.text("gone_wrong IS NOT NULL"),
+        postgresql_where=sa.text("gone_wrong IS NOT NULL"),
+    )
+    op.create_index(
         "task_in_admission",
         "task",
         ["state", "id"],
@@ -344,6 +416,13 @@ def _task() -> None:
         ["bot_id"],
         sqlite_where=sa.text("bot_id IS NOT NULL"),
         postgresql_where=sa.text("bot_id IS NOT NULL"),
+    )
+    op.create_index(
+        "task_with_caches",
+        "task",
+        ["queue_id", "priority", "created_ms", "id"],
+        sqlite_where=sa.text("state = 'waiting' AND caches IS NOT NULL"),
+        postgresql_where=sa.text("state = 'waiting' AND caches IS NOT NULL"),
     )
     op.create_index("task_of_graph", "task", ["graph_id", "id"])
 
@@ -389,6 +468,8 @@ def _task_columns() -> list[sa.Column[Any]]:
         sa.Column("fence", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("lease_until_ms", INTEGER, nullable=True),
         sa.Column("due_ms", INTEGER, nullable=True),
+        sa.Column("caches", sa.Text(), nullable=True),
+        sa.Column("gone_wrong", sa.Text(), nullable=True),
     ]
 
 
@@ -428,7 +509,6 @@ def _task_rules() -> list[sa.Constraint]:
         sa.CheckConstraint("handlers_open >= 0", name="task_handlers_open_is_not_negative"),
         sa.CheckConstraint("open_continuations >= 0", name="task_open_continuations_is_not_negative"),
         sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="task_graph_id_fk"),
-        sa.ForeignKeyConstraint(["queue_id"], ["queue.id"], name="task_queue_id_fk"),
     ]
 
 
@@ -456,6 +536,7 @@ def _task_definition() -> None:
         sa.Column("definition", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=True),
         sa.Column("submitter", sa.Text(), nullable=False),
+        sa.Column("user_name", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="task_definition_pk"),
         sa.ForeignKeyConstraint(["id"], ["task.id"], name="task_definition_id_fk"),
     )
@@ -472,6 +553,173 @@ def _task_limit() -> None:
         sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="task_limit_task_id_fk"),
         sqlite_with_rowid=False,
     )
+
+
+def _secret() -> None:
+    op.create_table(
+        "secret",
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("version", INTEGER, nullable=False, server_default=sa.text("1")),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("key_id", sa.Text(), nullable=False),
+        sa.Column("wrapped_key", sa.LargeBinary(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("created_ms", INTEGER, nullable=False),
+        sa.Column("changed_ms", INTEGER, nullable=False),
+        sa.Column("changed_by", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("pool", "name", name="secret_pk"),
+    )
+    op.create_index("secret_of_key", "secret", ["key_id"])
+
+
+def _secret_bytes() -> None:
+    op.create_table(
+        "secret_bytes",
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("first_id", INTEGER, nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("key_id", sa.Text(), nullable=False),
+        sa.Column("wrapped_key", sa.LargeBinary(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("task_id", name="secret_bytes_pk"),
+        sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="secret_bytes_task_id_fk"),
+    )
+    op.create_index("secret_bytes_of_key", "secret_bytes", ["key_id"])
+
+
+def _task_secret() -> None:
+    op.create_table(
+        "task_secret",
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("slice_index", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("variable", sa.Text(), nullable=False),
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("is_file", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("task_id", "slice_index", "variable", name="task_secret_pk"),
+        sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="task_secret_task_id_fk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("task_secret_of_name", "task_secret", ["pool", "name"])
+
+
+def _hash_key() -> None:
+    op.create_table(
+        "hash_key",
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("key_id", sa.Text(), nullable=False),
+        sa.Column("wrapped_key", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="hash_key_pk"),
+    )
+
+
+def _catalogue() -> None:
+    op.create_table(
+        "catalogue",
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("version", INTEGER, nullable=False, server_default=sa.text("1")),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("changed_ms", INTEGER, nullable=False),
+        sa.Column("changed_by", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("kind", "name", name="catalogue_pk"),
+    )
+    op.create_table(
+        "catalogue_version",
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("version", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=True),
+        sa.Column("changed_ms", INTEGER, nullable=False),
+        sa.Column("changed_by", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("kind", "name", "version", name="catalogue_version_pk"),
+    )
+    op.create_table(
+        "catalogue_reference",
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("to_kind", sa.Text(), nullable=False),
+        sa.Column("to_name", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("kind", "name", "to_kind", "to_name", name="catalogue_reference_pk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("catalogue_reference_to", "catalogue_reference", ["to_kind", "to_name"])
+    op.create_table(
+        "catalogue_lock",
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("changes", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("id", name="catalogue_lock_pk"),
+    )
+    op.execute("INSERT INTO catalogue_lock (id, changes) VALUES (1, 0)")
+
+
+def _launch() -> None:
+    op.create_table(
+        "launch",
+        sa.Column("graph_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("version", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("launch_type", sa.Text(), nullable=False),
+        sa.Column("variables", sa.Text(), nullable=False),
+        sa.Column("options", sa.Text(), nullable=False),
+        sa.Column("actor", sa.Text(), nullable=False),
+        sa.Column("schedule", sa.Text(), nullable=True),
+        sa.Column("due_ms", INTEGER, nullable=True),
+        sa.Column("relaunch_of", INTEGER, nullable=True),
+        sa.PrimaryKeyConstraint("graph_id", name="launch_pk"),
+        sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="launch_graph_id_fk"),
+    )
+    op.create_index("launch_of_template", "launch", ["kind", "name", "graph_id"])
+    op.create_index(
+        "launch_of_schedule",
+        "launch",
+        ["schedule", "due_ms"],
+        unique=True,
+        sqlite_where=sa.text("schedule IS NOT NULL"),
+        postgresql_where=sa.text("schedule IS NOT NULL"),
+    )
+    op.create_table(
+        "schedule_plan",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("version", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("next_ms", INTEGER, nullable=True),
+        sa.Column("last_ms", INTEGER, nullable=True),
+        sa.Column("note", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("name", name="schedule_plan_pk"),
+    )
+    op.create_index(
+        "schedule_plan_next",
+        "schedule_plan",
+        ["next_ms"],
+        sqlite_where=sa.text("next_ms IS NOT NULL"),
+        postgresql_where=sa.text("next_ms IS NOT NULL"),
+    )
+    op.create_table(
+        "resource_update",
+        sa.Column("resource", sa.Text(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("graph_id", INTEGER, nullable=False),
+        sa.PrimaryKeyConstraint("resource", "digest", "task_id", name="resource_update_pk"),
+        sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="resource_update_task_id_fk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("resource_update_task", "resource_update", ["task_id"])
+    op.create_table(
+        "link",
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("resource", sa.Text(), nullable=False),
+        sa.Column("update_task_id", INTEGER, nullable=False),
+        sa.Column("update_graph_id", INTEGER, nullable=False),
+        sa.Column("freshness", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("task_id", name="link_pk"),
+        sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="link_task_id_fk"),
+    )
+    op.create_index("link_update", "link", ["update_task_id"])
 
 
 def _task_mutex() -> None:
@@ -499,11 +747,157 @@ def _task_reuse() -> None:
     )
 
 
+def _purged_graph() -> None:
+    op.create_table(
+        "purged_graph",
+        sa.Column("graph_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("settled_ms", INTEGER, nullable=False),
+        sa.Column("parts", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("graph_id", name="purged_graph_pk"),
+        sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="purged_graph_graph_id_fk"),
+    )
+
+
+def _retention() -> None:
+    op.create_table(
+        "retention",
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("keep_ms", INTEGER, nullable=True),
+        sa.PrimaryKeyConstraint("pool", "kind", name="retention_pk"),
+        sqlite_with_rowid=False,
+    )
+
+
+def _task_tag() -> None:
+    op.create_table(
+        "task_tag",
+        sa.Column("tag", sa.Text(), nullable=False),
+        sa.Column("last_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("first_id", INTEGER, nullable=False),
+        sa.PrimaryKeyConstraint("tag", "last_id", name="task_tag_pk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("task_tag_last", "task_tag", ["last_id"])
+
+
+def _task_child() -> None:
+    op.create_table(
+        "task_child",
+        sa.Column("graph_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("parent_id", INTEGER, nullable=False),
+        sa.Column("parent_attempt", INTEGER, nullable=False),
+        sa.Column("watched", INTEGER, nullable=False, server_default=sa.text("1")),
+        sa.PrimaryKeyConstraint("graph_id", name="task_child_pk"),
+        sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="task_child_graph_id_fk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("task_child_parent", "task_child", ["parent_id"])
+    op.create_index(
+        "task_child_watched",
+        "task_child",
+        ["graph_id"],
+        sqlite_where=sa.text("watched = 1"),
+        postgresql_where=sa.text("watched = 1"),
+    )
+
+
+def _file_tables() -> None:
+    op.create_table(
+        "task_input_tree",
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("tree", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("task_id", "tree", name="task_input_tree_pk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("task_input_tree_tree", "task_input_tree", ["tree"])
+    op.create_table(
+        "attempt_files",
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("attempt", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("tree", sa.Text(), nullable=False),
+        sa.Column("files", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("bytes", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("task_id", "attempt", name="attempt_files_pk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("attempt_files_tree", "attempt_files", ["tree"])
+    op.create_table(
+        "artifact",
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("attempt", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("tree", sa.Text(), nullable=False),
+        sa.Column("path", sa.Text(), nullable=False),
+        sa.Column("size", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("content_type", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("task_id", "attempt", "name", name="artifact_pk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("artifact_tree", "artifact", ["tree"])
+
+
+def _reuse_key() -> None:
+    op.create_table(
+        "reuse_key",
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("leader_id", INTEGER, nullable=True),
+        sa.Column("source_id", INTEGER, nullable=True),
+        sa.Column("source_graph_id", INTEGER, nullable=True),
+        sa.Column("attempt", INTEGER, nullable=True),
+        sa.Column("size", INTEGER, nullable=True),
+        sa.Column("finished_ms", INTEGER, nullable=True),
+        sa.PrimaryKeyConstraint("key", name="reuse_key_pk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index(
+        "reuse_key_leader",
+        "reuse_key",
+        ["leader_id", "source_id"],
+        sqlite_where=sa.text("leader_id IS NOT NULL"),
+        postgresql_where=sa.text("leader_id IS NOT NULL"),
+    )
+    op.create_index(
+        "reuse_key_source",
+        "reuse_key",
+        ["source_id"],
+        sqlite_where=sa.text("source_id IS NOT NULL"),
+        postgresql_where=sa.text("source_id IS NOT NULL"),
+    )
+
+
+def _reuse_follower() -> None:
+    op.create_table(
+        "reuse_follower",
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("priority", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("created_ms", INTEGER, nullable=False),
+        sa.PrimaryKeyConstraint("task_id", name="reuse_follower_pk"),
+        sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="reuse_follower_task_id_fk"),
+    )
+    op.create_index("reuse_follower_order", "reuse_follower", ["key", "priority", "created_ms", "task_id"])
+
+
+def _reuse_policy() -> None:
+    op.create_table(
+        "reuse_policy",
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("window_ms", INTEGER, nullable=True),
+        sa.Column("shared", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("pool", name="reuse_policy_pk"),
+    )
+
+
 def create_admission_and_event_tables() -> None:
     """Create the tables of admission, continuations, servers, events, audit and idempotency keys."""
     _idempotency_key()
     _audit()
     _event()
+    _event_stream()
+    _streamed_event()
     _mutex_policy()
     _named_limit()
     _admission_lock()
@@ -522,9 +916,17 @@ def _idempotency_key() -> None:
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("response", sa.Text(), nullable=False),
         sa.Column("at_ms", INTEGER, nullable=True),
+        sa.Column("graph_id", INTEGER, nullable=True),
         sa.PrimaryKeyConstraint("key", name="idempotency_key_pk"),
     )
     op.create_index("idempotency_key_at", "idempotency_key", ["at_ms"])
+    op.create_index(
+        "idempotency_key_graph",
+        "idempotency_key",
+        ["graph_id"],
+        sqlite_where=sa.text("graph_id IS NOT NULL"),
+        postgresql_where=sa.text("graph_id IS NOT NULL"),
+    )
 
 
 def _audit() -> None:
@@ -553,6 +955,29 @@ def _event() -> None:
         sqlite_with_rowid=False,
     )
     op.create_index("event_of_subject", "event", ["subject_id", "number"])
+
+
+def _event_stream() -> None:
+    op.create_table(
+        "event_stream",
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
+        *(
+            sa.Column(name, INTEGER, nullable=False, server_default=sa.text("0"))
+            for name in ("last", "gone", "wanted_until_ms", "since_ms", "skipped")
+        ),
+        sa.PrimaryKeyConstraint("id", name="event_stream_pk"),
+    )
+
+
+def _streamed_event() -> None:
+    op.create_table(
+        "streamed_event",
+        sa.Column("number", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("graph_id", INTEGER, nullable=False),
+        sa.Column("event_number", INTEGER, nullable=False),
+        sa.PrimaryKeyConstraint("number", name="streamed_event_pk"),
+        sqlite_with_rowid=False,
+    )
 
 
 def _mutex_policy() -> None:
@@ -590,6 +1015,8 @@ def _pool() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("capacity", INTEGER, nullable=True),
         sa.Column("from_bots", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("unit", sa.Text(), nullable=False, server_default=sa.text("'slots'")),
+        sa.Column("adjustment", sa.Float(), nullable=False, server_default=sa.text("1")),
         sa.PrimaryKeyConstraint("name", name="pool_pk"),
     )
 
@@ -702,7 +1129,10 @@ def _graph_pool() -> None:
 
 
 def insert_first_rows() -> None:
-    """Insert the admission lock, the number of queues, and the queue of tasks that the server runs itself."""
+    """Insert what has one row, and the queue of tasks that the server runs itself."""
     op.execute("INSERT INTO admission_lock (id, epoch) VALUES (1, 0)")
+    op.execute("INSERT INTO event_stream (id) VALUES (1)")
     op.execute("INSERT INTO service (id, queues) VALUES (1, 0)")
-    op.execute("INSERT INTO queue (id, number, hash, root, pool, dimensions) VALUES (0, 0, 0, 'server', '', '')")
+    op.execute(
+        "INSERT INTO queue (id, number, hash, root, pool, dimensions, used_ms) VALUES (0, 0, 0, 'server', '', '', 0)"
+    )

@@ -1,0 +1,1 @@
+"""Events on their way to those who follow them."""

@@ -1,0 +1,78 @@
+"""The thread that runs the relay: it numbers events as long as somebody follows them, and otherwise only looks.
+
+Each server of a database has one. Of several, the one that locks the stream numbers the next page; see `bus.relay`.
+"""
+
+import logging
+from threading import Event, Thread
+from typing import Final
+
+from taskyard.bus.relay import has_work, is_wanted_long, relay_page, want_events
+from taskyard.engine.bulk_load import Transact
+from taskyard.engine.clock import Clock
+from taskyard.engine.errors import EngineError, outages
+from taskyard.engine.failpoints import Boundary
+from taskyard.store.connection import Store
+from taskyard.store.queries import StoreUnavailable, TransactionConflict
+
+#: How long it waits before it looks again: while somebody follows events, and otherwise.
+FOLLOWED_S: Final = 0.1
+IDLE_S: Final = 2.0
+#: How long a stop waits for the current transaction.
+STOP_MAX_S: Final = 10
+
+_LOG = logging.getLogger(__name__)
+
+
+class RelayThread:
+    """Numbers events in the background, page by page."""
+
+    def __init__(self, transact: Transact, store: Store, clock: Clock) -> None:
+        self._transact = transact
+        self._store = store
+        self._clock = clock
+        self._wake = Event()
+        self._stopped = Event()
+        self._thread = Thread(target=self._run, name="taskyard-relay", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the current transaction."""
+        self._stopped.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(STOP_MAX_S)
+
+    def want(self) -> int:
+        """Have events numbered for some time from now on; return the number of the newest one."""
+        with outages(), self._store.read() as repo:
+            state = repo.stream.read()
+        if is_wanted_long(state, self._clock.now()):
+            return state.last
+        last = self._transact(lambda transaction: want_events(transaction.repo, transaction.now), Boundary.RELAY)
+        self._wake.set()
+        return last
+
+    def run_once(self) -> bool:
+        """Number all events that are not published yet; return whether anybody wants them."""
+        with outages(), self._store.read() as repo:
+            now = self._clock.now()
+            wanted, work = repo.stream.read().wanted_until_ms > now, has_work(repo, now)
+        while work and not self._stopped.is_set():
+            work = self._transact(lambda transaction: relay_page(transaction.repo, transaction.now), Boundary.RELAY)
+        return wanted
+
+    def _run(self) -> None:
+        wanted = False
+        while not self._stopped.is_set():
+            self._wake.wait(FOLLOWED_S if wanted else IDLE_S)
+            self._wake.clear()
+            try:
+                wanted = self.run_once()
+            except (EngineError, TransactionConflict, StoreUnavailable) as fault:
+                _LOG.warning("events are numbered later: %s", fault)
+            except Exception:  # noqa: BLE001 - a bug here must not end the thread
+                _LOG.exception("events are numbered later")

@@ -1,0 +1,44 @@
+"""How blobs travel: each behind its length, one after another, so that thousands of small ones are one request."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from taskyard.files.digests import CHUNK_BYTES, Blob
+
+#: The most blobs of one request.
+BLOBS_MAX: Final = 1_000
+_LENGTH_BYTES: Final = 4
+#: Stands for a blob that is not there, in an answer.
+_MISSING: Final = b"\xff" * _LENGTH_BYTES
+#: The longest body with blobs: the content of one chunk, and the lengths.
+BODY_MAX: Final = CHUNK_BYTES + _LENGTH_BYTES * BLOBS_MAX
+
+
+class BadFrames(ValueError):
+    """A body that does not hold blobs."""
+
+
+def frame(blob: Blob | None) -> bytes:
+    """Return what stands before a blob."""
+    return _MISSING if blob is None else len(blob).to_bytes(_LENGTH_BYTES, "big")
+
+
+def join(blobs: Iterable[Blob | None]) -> bytes:
+    """Write blobs."""
+    return b"".join(part for blob in blobs for part in (frame(blob), blob or b""))
+
+
+def split(body: bytes) -> Iterator[memoryview | None]:
+    """Read blobs; None stands for one that is not there."""
+    start, view = 0, memoryview(body)
+    while start < len(body):
+        head = bytes(view[start : start + _LENGTH_BYTES])
+        start += _LENGTH_BYTES
+        if head == _MISSING:
+            yield None
+            continue
+        size = int.from_bytes(head, "big")
+        if len(head) < _LENGTH_BYTES or start + size > len(body):
+            raise BadFrames("the body ends in the middle of a blob")
+        yield view[start : start + size]
+        start += size
