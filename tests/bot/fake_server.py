@@ -225,6 +225,7 @@ class Bot:
     """A bot as a process."""
 
     def __init__(self, server: FakeServer, state: Path, **more: Any) -> None:
+        self.state = state
         fields = {"url": server.url, "token": TOKEN, "name": "b1", "slots": 2, "state": str(state), **more}
         env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "HIDDEN": "not for tasks"}
         argument = base64.b64encode(msgspec.json.encode(fields)).decode()

@@ -412,7 +412,7 @@ def test_a_connection_between_two_requests_is_kept_for_a_while_and_blank_lines_d
 ) -> None:
     with connected(server) as connection:
         connection.sendall(BEHIND)
-        assert connection.recv(1_000).endswith(b"ok\n")
+        said_until(connection, b"ok\n")
         advance(KEEP_ALIVE_S - 1)
         connection.sendall(b"\r\n")
         settle(server)

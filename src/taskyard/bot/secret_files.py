@@ -28,7 +28,7 @@ class SecretFiles:
 
     def __init__(self, work: Path) -> None:
         self._prefix = f"taskyard-{hashlib.sha256(os.fsencode(work)).hexdigest()[:_NAME_DIGITS]}-"
-        self._work = work
+        self._parent = MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else work
         self._folder: Path | None = None
 
     def write(self, run: int, secrets: Iterable[AttemptSecret], *, private: bool = False) -> dict[str, str]:
@@ -53,12 +53,12 @@ class SecretFiles:
         """Remove everything, also what an earlier life of the bot left."""
         self._folder = None
         with suppress(OSError):
-            for left in self._parent.glob(f"{self._prefix}*"):
-                shutil.rmtree(left, ignore_errors=True)
+            for folder in self.folders():
+                shutil.rmtree(folder, ignore_errors=True)
 
-    @property
-    def _parent(self) -> Path:
-        return MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else self._work
+    def folders(self) -> list[Path]:
+        """Return the folders that exist, also those that an earlier life of the bot left."""
+        return list(self._parent.glob(f"{self._prefix}*"))
 
 
 def _write(path: Path, body: bytes) -> str:
