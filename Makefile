@@ -10,7 +10,7 @@ JOBS ?= 6
 FUZZ := .venv-fuzz
 COMPILE := pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header
 
-.PHONY: help run test check soak static fuzz-env fmt bench bench-quick docs pins clean
+.PHONY: help run test check soak static fuzz-env services fmt bench bench-quick docs pins clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,10 +20,10 @@ run: .venv/ready ## run the example release graph to its end
 
 test: check ## everything CI runs: format, lint, types, floors, docs, tests
 
-check: static fuzz-env
+check: static fuzz-env services
 	$(RUN) pytest -n $(JOBS) --dist worksteal
 
-soak: .venv/ready fuzz-env ## the tests that try random examples, with ten times as many
+soak: .venv/ready fuzz-env services ## the tests that try random examples, with ten times as many
 	TASKYARD_SOAK=1 $(RUN) pytest -n $(JOBS) --timeout 7200 tests/core tests/library tests/lifecycle tests/engine \
 		tests/model tests/hardening tests/crash tests/races
 
@@ -34,6 +34,9 @@ static: .venv/ready ## only what needs no running code: format, lint, types, flo
 	$(RUN) lint-imports
 
 fuzz-env: $(FUZZ)/ready ## the environment of what asks the server odd things
+
+services: .venv/ready ## the message brokers that tests start, from Debian packages
+	@$(RUN) python -m tests.debian
 
 fmt: .venv/ready ## format and mend what can be mended
 	$(RUN) ruff format .

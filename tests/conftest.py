@@ -14,12 +14,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import psycopg_pool.base
 import pytest
 from hypothesis import HealthCheck, settings
 
 from taskyard.store import migrate
+from tests.brokers import Broker, RabbitMQ, Redis
+from tests.debian import NOT_TESTED, NotAvailable
 from tests.effort import tries
 from tests.postgres import Postgres
 
@@ -28,6 +31,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108
 ROOM_MIN = 2**31
 
 SLOW = [HealthCheck.too_slow]
+BrokerKind = TypeVar("BrokerKind", bound=Broker)
 
 settings.register_profile("here", max_examples=tries(100), deadline=None, suppress_health_check=SLOW)
 settings.register_profile("ci", max_examples=tries(100), deadline=None, suppress_health_check=SLOW, derandomize=True)
@@ -59,6 +63,41 @@ def pytest_configure() -> None:
     # Hypothesis watches the shared random generator, and reports it when the threads of a connection pool use it: they
     # get one of their own.
     psycopg_pool.base.random = Random().random  # type: ignore[attr-defined]
+
+
+def pytest_report_teststatus(report: pytest.TestReport | pytest.CollectReport) -> tuple[str, str, str] | None:
+    """Count the tests apart that need a program which cannot be had: the last line of the output names them."""
+    is_missing = report.skipped and isinstance(report.longrepr, tuple) and NOT_TESTED in report.longrepr[2]
+    return ("NOT TESTED", "N", "NOT TESTED") if is_missing else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was not tested, and why."""
+    missing = terminalreporter.stats.get("NOT TESTED", [])
+    for reason in sorted({report.longrepr[2] for report in missing}):
+        terminalreporter.section("NOT TESTED", red=True)
+        terminalreporter.line(f"{reason} (make services tries again)", red=True)
+
+
+def _broker(kind: type[BrokerKind]) -> BrokerKind:
+    try:
+        return kind()
+    except NotAvailable as fault:
+        pytest.skip(f"{NOT_TESTED}{fault}")
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    """One RabbitMQ for all tests of this worker, started by the first that asks; none may stop it."""
+    with _broker(RabbitMQ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[Redis]:
+    """One Redis for all tests of this worker, started by the first that asks; none may stop it."""
+    with _broker(Redis) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
