@@ -1,6 +1,7 @@
 """The commands of the catalogue: apply, export, list, history and delete, and faults with files and lines."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def test_documents_are_applied_shown_and_deleted(invoke: Invoke, tmp_path: Path)
     assert dry.code == 0, dry.err
     assert dry.err == "3 documents: 3 to create, 0 to change, 0 unchanged; nothing is stored\n"
     assert dry.out.splitlines()[1].split() == ["create", "project", "cli-site", "default", "1"]
+    assert re.fullmatch(r"schedule cli-nightly runs next at (.{20}, ){2}.{20}", dry.out.splitlines()[-1]), dry.out
     assert listed(invoke) == []
     assert invoke("apply", "-f", str(file)).err == "3 documents: 3 created, 0 changed, 0 unchanged\n"
     assert invoke("apply", "-f", str(file)).err == "3 documents: 0 created, 0 changed, 3 unchanged\n"

@@ -80,3 +80,26 @@ def test_what_there_is_is_listed_with_the_last_update_and_launch_of_each(invoke:
     templates = [line.split()[:3] for line in invoke("templates").out.splitlines()]
     assert ["check", "job", "default"] in templates
     assert ["release", "workflow", "default"] in templates
+
+
+def test_a_dry_run_of_an_ad_hoc_command_launches_nothing_and_a_check_changes_nothing(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    def launched() -> list[dict[str, object]]:
+        return [json.loads(line) for line in invoke("launches", "here", "-o", "jsonl").out.splitlines()]
+
+    assert invoke("apply", "-f", str(prepare(tmp_path))).code == 0
+    file = tmp_path / "plain.yaml"
+    file.write_text("{kind: inventory, name: here, hosts: {localhost: {ansible_connection: local}}}")
+    assert invoke("apply", "-f", str(file)).code == 0
+    ad_hoc = ("launch", "--ad-hoc", "-i", "here", "-m", "ping", "--check")
+    dry = invoke(*ad_hoc, "--dry-run", "-o", "json")
+    assert (dry.code, launched()) == (0, [])
+    play = json.loads(dry.out)["document"]["tasks"]["job"]["task"]["payload"]["ansible"]
+    assert (play["module"], play["check"]) == ("ping", True)
+    made = invoke(*ad_hoc)
+    assert made.code == 0, made.err
+    (listed,) = launched()
+    assert (listed["graph_id"], listed["options"]) == (made.out.strip(), {"check": True, "module": "ping"})
+    wrong = invoke("launch", "deploy", "-m", "ping")
+    assert (wrong.code, "-i, -m and -a belong to --ad-hoc" in wrong.err) == (2, True)

@@ -9,7 +9,7 @@ from taskyard.server.settings import Settings
 from taskyard.server.tokens import scope
 from tests.engine.harness import wait_until
 from tests.engine.launches import TOOLS, apply, inventory, job, plugin, project, workflow
-from tests.server.running_server import RunningServer
+from tests.server.running_server import RunningServer, graph, task
 
 ON_LAUNCH: dict[str, Any] = {"update_on_launch": True}
 LAUNCHES = "/api/v1/launches"
@@ -71,6 +71,8 @@ def test_a_repeated_launch_is_an_echo(server: RunningServer) -> None:
         ({"name": "plain", "variables": {"n": 1}, "limit": "web"}, 400, ["limit"]),
         ({"name": "deploy", "module": "ping"}, 400, ["module"]),
         ({"name": "hosts", "kind": "ad_hoc"}, 400, ["module"]),
+        ({"name": "web", "kind": "project", "limit": "a", "variables": {"x": 1}}, 400, ["variables", "limit"]),
+        ({"name": "hosts", "kind": "inventory", "check": True}, 400, ["check"]),
         ({"name": "hosts", "kind": "ad_hoc", "module": "ping"}, 400, ["source:hosts/a", "source:hosts/b"]),
         ({"name": "none", "kind": "project"}, 400, ["name"]),
         ({"name": "hosts/none", "kind": "source"}, 400, ["name"]),
@@ -118,6 +120,26 @@ def test_a_launch_needs_the_right_in_the_pools_of_all_that_it_launches(server: R
     assert launch(server, {"name": "release"}, token=token).status == 403
     both = server.token(scope("default", "submit"), scope("lab", "submit"))
     assert launch(server, {"name": "release"}, token=both).status == 201
+
+
+def test_a_running_task_launches_what_runs_in_the_pools_of_its_graph(server: RunningServer) -> None:
+    made = server.submit(graph(a=task(dimensions={"pool": "lab"}, priority=50)))
+    (lease,) = server.claim("b2", 1)
+    assert lease.task == made.key("a")
+    token = server.run_token(lease)
+    plain = launch(server, {"name": "plain", "variables": {"n": 1}}, token=token)
+    assert (plain.status, b"pool:default:submit" in plain.body) == (403, True)
+    assert launch(server, {"name": "release"}, token=token).status == 403
+    dry = launch(server, {"name": "elsewhere", "dry_run": True}, token=token)
+    assert (dry.status, dry.json["graph_id"]) == (200, None)
+    answer = launch(server, {"name": "elsewhere"}, token=token)
+    assert answer.status == 201
+    shown = server.get(f"/api/v1/graphs/{answer.json['graph_id']}")["launch"]
+    assert shown["actor"] == f"task {made.tasks['a']}-1"
+    assert server.ask("GET", f"/api/v1/graphs/{answer.json['graph_id']}", token=token).status == 403
+    assert server.ask("POST", f"/api/v1/graphs/{answer.json['graph_id']}/relaunch", {}, token=token).status == 403
+    server.end(lease, bot="b2")
+    assert launch(server, {"name": "elsewhere"}, token=token).status == 401
 
 
 def test_who_may_see_a_launch_may_see_the_update_that_it_uses(server: RunningServer) -> None:

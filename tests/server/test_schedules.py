@@ -10,6 +10,9 @@ from tests.server.frozen_clock_server import FrozenClockServer
 JOB = {"kind": "job_template", "name": "deploy", "payload": {"command": ["true"]}}
 NIGHTLY = {"kind": "schedule", "name": "nightly", "template": "deploy", "cron": "0 * * * *"}
 
+#: What `later` runs at.
+LATER = [1_893_459_600_000 + hour * HOUR_MS for hour in range(3)]
+
 
 @pytest.fixture
 def server(database_url: str) -> Iterator[FrozenClockServer]:
@@ -45,6 +48,17 @@ def test_when_something_would_run_is_shown_before_it_is_saved(server: FrozenCloc
     assert len(runs) == 2
     weekly = {"rrule": "FREQ=WEEKLY;BYDAY=MO", "start": "2027-01-04T09:00:00Z"}
     assert server.ask("POST", "/api/v1/schedules/preview", weekly).status == 200
+
+
+def test_the_next_runs_of_a_schedule_are_in_the_answer_to_its_document(server: FrozenClockServer) -> None:
+    later = {**NIGHTLY, "name": "later", "start": "2030-01-01T00:30:00Z"}
+    off = {**NIGHTLY, "name": "off", "enabled": False}
+    dry = server.ask("POST", "/api/v1/catalogue", {"documents": [JOB, NIGHTLY, later, off], "dry_run": True}).json
+    runs = {one["name"]: one["next_runs"] for one in dry["items"]}
+    first = server.get("/api/v1/schedules/nightly")["next_ms"]
+    assert runs["nightly"] == [first, first + HOUR_MS, first + 2 * HOUR_MS]
+    assert (runs["later"], runs["off"], runs["deploy"]) == (LATER, [], None)
+    assert server.ask("POST", "/api/v1/catalogue", {"documents": [later]}).json["items"][0]["next_runs"] == LATER
 
 
 def test_every_fault_of_a_preview_is_told(server: FrozenClockServer) -> None:

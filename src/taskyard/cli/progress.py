@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeAlias
 
@@ -25,6 +26,7 @@ from taskyard.cli.output import (
     print_err,
     print_error,
     print_line,
+    print_one,
     shown_line,
     write_stdout,
 )
@@ -395,6 +397,36 @@ APPROVALS_MAX: Final = 20
 APPROVALS_DEPTH_MAX: Final = 8
 #: How much of a failure's output is asked for: the last lines are in it.
 TAIL_BYTES: Final = 8_192
+
+
+class Waiting(NamedTuple):
+    """Whether a command waits for its graphs, and for how long."""
+
+    wait: bool = False
+    timeout: int = 86_400_000
+
+
+waiting_options = bundle(
+    "waiting",
+    Waiting,
+    flag("--wait", help="Show progress until the graph is settled."),
+    duration("--timeout", default=("1d", 86_400_000), help="Stop waiting after this time."),
+)
+
+
+def wait_for_new(client: "Client", graphs: Sequence[str], what: str, timeout_ms: int, output: str) -> int:
+    """Wait for graphs that a command has made, and print each; the exit code is that of the first failure."""
+    codes = []
+    for graph in graphs:
+        print_err(f"graph {graph} is {what}; Ctrl-C stops waiting, the graph continues")
+        seen = wait(client, graph, timeout_ms / 1000)
+        code = exit_of_graph(client, seen)
+        codes.append(print_one(asdict(seen), output, partial(_headline_alone, seen), graph) or code)
+    return next((code for code in codes if code), Exit.OK)
+
+
+def _headline_alone(seen: "GraphView") -> list[str]:
+    return [headline(seen)]
 
 
 def wait(client: "Client", graph: str, timeout_s: float) -> "GraphView":

@@ -288,17 +288,30 @@ class Client:
         `limit` and `check` are for playbooks. The kinds `project`, `inventory` and `source` update these.
         """
         said: dict[str, object] = {"kind": kind, "name": name, "variables": dict(variables or {})}
-        said |= {option: value for option, value in (("limit", limit), ("check", check)) if value is not None}
+        said |= _given(limit=limit, check=check)
         return self._session.post("/launches", said, api.Launched, key=key)
 
-    def preview_launch(
-        self, name: str, variables: Mapping[str, Any] | None = None, *, kind: str = "template"
+    def preview_launch(  # noqa: PLR0913 - each is said by name
+        self,
+        name: str,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        kind: str = "template",
+        limit: str | None = None,
+        check: bool | None = None,
+        module: str | None = None,
+        args: str | None = None,
     ) -> api.Launched:
-        """Tell what a launch would run, and which updates it would use or make; nothing is stored."""
-        said = {"kind": kind, "name": name, "variables": dict(variables or {}), "dry_run": True}
-        return self._session.post("/launches", said, api.Launched)
+        """Tell what a launch would run, and which updates it would use or make; nothing is stored.
 
-    def ad_hoc(
+        The kind `ad_hoc` takes the name of an inventory, and a module.
+        """
+        said: dict[str, object] = {"kind": kind, "name": name, "variables": dict(variables or {}), "dry_run": True}
+        return self._session.post(
+            "/launches", said | _given(limit=limit, check=check, module=module, module_args=args), api.Launched
+        )
+
+    def ad_hoc(  # noqa: PLR0913 - each is said by name
         self,
         inventory: str,
         module: str,
@@ -306,12 +319,13 @@ class Client:
         *,
         variables: Mapping[str, Any] | None = None,
         limit: str | None = None,
+        check: bool | None = None,
         key: str = "",
     ) -> api.Launched:
         """Run one module of Ansible on the hosts of an inventory."""
-        said = {"kind": "ad_hoc", "name": inventory, "module": module, "module_args": args, "limit": limit}
-        given = {name: value for name, value in said.items() if value is not None}
-        return self._session.post("/launches", {**given, "variables": dict(variables or {})}, api.Launched, key=key)
+        said: dict[str, object] = {"kind": "ad_hoc", "name": inventory, "variables": dict(variables or {})}
+        said |= _given(limit=limit, check=check, module=module, module_args=args)
+        return self._session.post("/launches", said, api.Launched, key=key)
 
     def relaunch(self, graph: str, *, from_failed: bool = False, key: str = "") -> api.Launched:
         """Launch again what a graph was launched from, planned anew; a workflow can go on from what failed in it."""
@@ -924,6 +938,10 @@ class Client:
     def enrol(self, name: str) -> api.NewToken:
         """Exchange the client's own enrolment token for the token of a bot."""
         return self._session.post("/enrol", {"name": name}, api.NewToken, repeatable=False)
+
+
+def _given(**said: object) -> dict[str, object]:
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _secret(pool: str, name: str) -> str:

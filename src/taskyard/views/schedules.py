@@ -33,18 +33,19 @@ def schedule(repo: Repo, name: str, now: Millis, count: int) -> ScheduleView | N
     return next(iter(_views(repo, list(rows.values()), now, count)), None)
 
 
+def next_runs(definition: Schedule, now: Millis, count: int) -> list[int]:
+    """Return the next runs of a schedule; none if it is disabled."""
+    return list(islice(runs_after(definition.recurrence, now), count)) if count and definition.enabled else []
+
+
 def _views(repo: Repo, rows: Sequence[DocumentRow], now: Millis, runs: int) -> list[ScheduleView]:
     names = [row.name for row in rows]
     plans, graphs = repo.schedules.plans(names), repo.schedules.last_launches(names)
     return [
-        _view(row, definition, plans.get(row.name), graphs.get(row.name), _next_runs(definition, now, runs))
+        _view(row, definition, plans.get(row.name), graphs.get(row.name), next_runs(definition, now, runs))
         for row in rows
         if (definition := _definition(row)) is not None
     ]
-
-
-def _next_runs(definition: Schedule, now: Millis, count: int) -> list[int]:
-    return list(islice(runs_after(definition.recurrence, now), count)) if count and definition.enabled else []
 
 
 def _definition(row: DocumentRow) -> Schedule | None:

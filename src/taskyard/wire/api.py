@@ -759,6 +759,7 @@ class DocumentChange:
     pool: str
     action: str  # create, change or unchanged
     version: int  # after it; 0 for settings, which have no versions
+    next_runs: list[int] | None = None  # of a schedule, the first of them as it is written; none if it is disabled
 
 
 @dataclass(frozen=True, slots=True)

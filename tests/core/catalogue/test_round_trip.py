@@ -68,7 +68,7 @@ TASK: dict[str, st.SearchStrategy[Any]] = {
 DOCUMENTS = st.lists(
     st.one_of(
         kind("project", update_on_launch=st.booleans(), update_cache_timeout=SPANS).map(
-            lambda one: {**one, "git": "x"}
+            lambda one: {**one, "git": "/x"}
         ),
         kind(
             "inventory", hosts=HOSTS, vars=VARIABLES, groups=st.dictionaries(NAMES, some(hosts=HOSTS, vars=VARIABLES))

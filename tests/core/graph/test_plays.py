@@ -13,7 +13,7 @@ INVENTORY = {
     "all": {"hosts": {"a": {"x": 1}, "b": None}, "children": {"web": {"hosts": {"a": None}, "vars": {"p": 80}}}}
 }
 TREE = "0" * 64
-URL = "a URL such as https://host/path, ssh://git@host/path, git@host:path or file:///path"
+URL = "a URL such as https://host/path, ssh://git@host/path or git@host:path, or an absolute path"
 
 
 def graph_of(payload: dict[str, Any], *requires: str, **task: Any) -> dict[str, Any]:

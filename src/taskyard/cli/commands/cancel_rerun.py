@@ -18,7 +18,7 @@ from taskyard.cli.client import (
 )
 from taskyard.cli.commands.show import tag_of, task_conditions
 from taskyard.cli.exit_codes import CommandFailed, Exit
-from taskyard.cli.options import bundle, choice, command, duration, flag, output_option
+from taskyard.cli.options import bundle, choice, command, flag, output_option
 from taskyard.cli.output import Column, Listing, harmless, plural, print_err, print_list
 
 if TYPE_CHECKING:
@@ -55,13 +55,6 @@ _COLUMNS: Final[list[Column]] = [
     ("tasks", lambda one: one.moved),
     ("more", lambda one: one.promised),
 ]
-
-
-class Waiting(NamedTuple):
-    """Whether to wait, and for how long."""
-
-    wait: bool = False
-    timeout: int = 86_400_000
 
 
 class WantedTasks(NamedTuple):
@@ -151,12 +144,7 @@ def _cancel_wanted(server: Server, wanted: WantedTasks) -> int:
     show_default=False,
     help="Idempotency key for --from: the same key gives the same new graph.",
 )
-@bundle(
-    "waiting",
-    Waiting,
-    flag("--wait", help="Show progress until the graph is settled."),
-    duration("--timeout", default=("1d", 86_400_000), help="Stop waiting after this time."),
-)
+@progress.waiting_options
 @output_option("name")
 @server_options
 def rerun(  # noqa: PLR0913, PLR0917
@@ -164,7 +152,7 @@ def rerun(  # noqa: PLR0913, PLR0917
     failed: bool,
     start: tuple[str, ...],
     key: str,
-    waiting: Waiting,
+    waiting: progress.Waiting,
     output: str,
     server: Server,
 ) -> int:

@@ -18,6 +18,7 @@ from taskyard.cli.output import (
     Listing,
     format_age,
     format_list,
+    format_time,
     harmless,
     plural,
     print_err,
@@ -211,7 +212,8 @@ def apply(files: tuple[str, ...], dry_run: bool, output: str, server: Server) ->
     documents, origins = _read_all(files)
     with connected(server) as client:
         changes = _apply(client, documents, origins, dry_run)
-    code = print_one({"items": [asdict(one) for one in changes]}, output, lambda: format_list(changes, _CHANGES), "")
+    lines = [*format_list(changes, _CHANGES), *map(_runs_line, changes)]
+    code = print_one({"items": [asdict(one) for one in changes]}, output, lambda: filter(None, lines), "")
     print_err(_summary(changes, dry_run))
     return code
 
@@ -322,6 +324,14 @@ def delete(kind: str, name: str, server: Server) -> int:
 def _check_kind(kind: str | None) -> None:
     if kind is not None and kind not in KINDS:
         raise click.UsageError(unknown_word("kind", kind, KINDS))
+
+
+def _runs_line(one: "DocumentChange") -> str:
+    """Say when a schedule runs; empty for other documents."""
+    if one.next_runs is None:
+        return ""
+    runs = ", ".join(map(format_time, one.next_runs))
+    return f"{one.kind} {harmless(one.name)} " + (f"runs next at {runs}" if runs else "is disabled, or over: no runs")
 
 
 def _summary(changes: Sequence["DocumentChange"], dry_run: bool) -> str:

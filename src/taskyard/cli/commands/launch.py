@@ -11,7 +11,7 @@ from taskyard.cli.client import Server, connected, graph_argument, graph_id, ser
 from taskyard.cli.commands.show import limit_option
 from taskyard.cli.commands.submit import name_of, read
 from taskyard.cli.exit_codes import CommandFailed, Exit
-from taskyard.cli.options import Words, bundle, command, duration, flag, listing_options, output_option
+from taskyard.cli.options import Words, bundle, command, flag, listing_options, output_option
 from taskyard.cli.output import (
     Column,
     Listing,
@@ -78,13 +78,6 @@ _COLUMNS: Final[list[Column]] = [
 ]
 
 
-class Waiting(NamedTuple):
-    """Whether to wait, and for how long."""
-
-    wait: bool = False
-    timeout: int = 86_400_000
-
-
 class LaunchOptions(NamedTuple):
     """What else is given to a launch."""
 
@@ -98,12 +91,6 @@ class LaunchOptions(NamedTuple):
     args: str | None = None
 
 
-_waiting = bundle(
-    "waiting",
-    Waiting,
-    flag("--wait", help="Show progress until the graph is settled."),
-    duration("--timeout", default=("1d", 86_400_000), help="Stop waiting after this time."),
-)
 _key = click.option(
     "--key", metavar="KEY", default="", show_default=False, help="Idempotency key: the same key gives the same launch."
 )
@@ -125,38 +112,48 @@ _key = click.option(
     click.option("-m", "--module", metavar="MODULE", help="Module of --ad-hoc."),
     click.option("-a", "--args", metavar="ARGS", help="Arguments of the module."),
 )
-@_waiting
+@progress.waiting_options
 @_key
 @output_option("name")
 @server_options
-def launch(name: str | None, how: LaunchOptions, waiting: Waiting, key: str, output: str, server: Server) -> int:
+def launch(
+    name: str | None, how: LaunchOptions, waiting: progress.Waiting, key: str, output: str, server: Server
+) -> int:
     """Launch a template of the catalogue, after the updates that it needs.
 
     The id of its graph goes to stdout, progress to stderr.
     """
-    variables = _variables(how.variables)
+    variables, check = _variables(how.variables), True if how.check else None
+    subject = _subject(name, how)
+    if how.dry_run:
+        with connected(server) as client:
+            kind = "ad_hoc" if how.ad_hoc else "template"
+            found = _refused(
+                lambda: client.preview_launch(
+                    subject, variables, kind=kind, limit=how.limit, check=check, module=how.module, args=how.args
+                )
+            )
+            return print_one(asdict(found), "table" if output == "name" else output, lambda: _lines(found), "")
+
+    def ask(client: "Client") -> "Launched":
+        if how.module is None:
+            return client.launch(subject, variables, limit=how.limit, check=check, key=key)
+        return client.ad_hoc(subject, how.module, how.args, variables=variables, limit=how.limit, check=check, key=key)
+
+    return _ask(server, ask, waiting, output)
+
+
+def _subject(name: str | None, how: LaunchOptions) -> str:
+    """Return the name of the template, or of the inventory of an ad-hoc command."""
     if how.ad_hoc:
         if name is not None or how.inventory is None or how.module is None:
             raise click.UsageError("--ad-hoc needs -i INVENTORY and -m MODULE, and no NAME")
-        inventory, module = how.inventory, how.module
-
-        def run(client: "Client") -> "Launched":
-            return client.ad_hoc(inventory, module, how.args, variables=variables, limit=how.limit, key=key)
-
-        return _ask(server, run, waiting, output)
+        return how.inventory
+    if how.inventory is not None or how.module is not None or how.args is not None:
+        raise click.UsageError("-i, -m and -a belong to --ad-hoc")
     if name is None:
         raise click.UsageError("missing argument NAME")
-    template, check = name, True if how.check else None
-    if how.dry_run:
-        with connected(server) as client:
-            found = _refused(lambda: client.preview_launch(template, variables))
-            return print_one(asdict(found), "table" if output == "name" else output, lambda: _lines(found), "")
-    return _ask(
-        server,
-        lambda client: client.launch(template, variables, limit=how.limit, check=check, key=key),
-        waiting,
-        output,
-    )
+    return name
 
 
 @command("launches", LAUNCHES_EXAMPLES)
@@ -176,11 +173,11 @@ def launches(name: str | None, kind: str | None, limit: int, listing: Listing, s
 @command("relaunch", RELAUNCH_EXAMPLES)
 @graph_argument
 @flag("--from-failed", help="Go on from the nodes of a workflow that failed.")
-@_waiting
+@progress.waiting_options
 @_key
 @output_option("name")
 @server_options
-def relaunch(graph: str, from_failed: bool, waiting: Waiting, key: str, output: str, server: Server) -> int:
+def relaunch(graph: str, from_failed: bool, waiting: progress.Waiting, key: str, output: str, server: Server) -> int:
     """Launch again what a graph was launched from, with the same variables.
 
     Updates are planned anew.
@@ -196,17 +193,17 @@ def relaunch(graph: str, from_failed: bool, waiting: Waiting, key: str, output: 
 @command("update", UPDATE_EXAMPLES)
 @click.argument("what", type=Words(("project", "inventory")), metavar="WHAT", help="project or inventory.")
 @click.argument("name", metavar="NAME", help="Name; INVENTORY/SOURCE for one source.")
-@_waiting
+@progress.waiting_options
 @_key
 @output_option("name")
 @server_options
-def update(what: str, name: str, waiting: Waiting, key: str, output: str, server: Server) -> int:
+def update(what: str, name: str, waiting: progress.Waiting, key: str, output: str, server: Server) -> int:
     """Update a project or the sources of an inventory, whatever is cached."""
     kind = "source" if what == "inventory" and "/" in name else what
     return _ask(server, lambda client: client.launch(name, kind=kind, key=key), waiting, output)
 
 
-def _ask(server: Server, ask: "Callable[[Client], Launched]", waiting: Waiting, output: str) -> int:
+def _ask(server: Server, ask: "Callable[[Client], Launched]", waiting: progress.Waiting, output: str) -> int:
     """Launch, and wait if that is wanted; the exit code is that of the first failure."""
     with connected(server) as client:
         made = _refused(lambda: ask(client))
@@ -214,13 +211,7 @@ def _ask(server: Server, ask: "Callable[[Client], Launched]", waiting: Waiting, 
             print_err(harmless(_update_says(one.resource, one.freshness, one.graph_id)))
         if not waiting.wait:
             return print_one(asdict(made), output, lambda: list(made.graph_ids), "\n".join(made.graph_ids))
-        codes = []
-        for graph in made.graph_ids:
-            print_err(f"graph {graph} is launched; Ctrl-C stops waiting, the graph continues")
-            seen = progress.wait(client, graph, waiting.timeout / 1000)
-            code = progress.exit_of_graph(client, seen)
-            codes.append(print_one(asdict(seen), output, lambda: [progress.headline(seen)], graph) or code)  # noqa: B023
-        return next((code for code in codes if code), Exit.OK)
+        return progress.wait_for_new(client, made.graph_ids, "launched", waiting.timeout, output)
 
 
 def _update_says(resource: str, freshness: str, graph: str | None) -> str:

@@ -10,7 +10,7 @@ import click
 from taskyard.cli import progress
 from taskyard.cli.client import Server, connected, graph_argument, graph_id, server_options
 from taskyard.cli.exit_codes import CommandFailed, Exit
-from taskyard.cli.options import PATH, bundle, command, duration, flag, output_option
+from taskyard.cli.options import PATH, bundle, command, flag, output_option
 from taskyard.cli.output import format_cell, format_table, harmless, print_err, print_error, print_faults, print_one
 from taskyard.wire.documents import Fault, RefusedDocument
 from taskyard.wire.explain import NEVER, VERDICTS
@@ -98,10 +98,8 @@ Examples:
 
 
 class SubmitOptions(NamedTuple):
-    """Whether to submit at all, and whether to wait."""
+    """Whether to submit at all, and with what."""
 
-    wait: bool = False
-    timeout: int = 86_400_000
     dry_run: bool = False
     parent: str | None = None
     inputs: Path | None = None
@@ -109,11 +107,10 @@ class SubmitOptions(NamedTuple):
 
 @command("submit", SUBMIT_EXAMPLES)
 @file_argument
+@progress.waiting_options
 @bundle(
     "how",
     SubmitOptions,
-    flag("--wait", help="Show progress until the graph is settled."),
-    duration("--timeout", default=("1d", 86_400_000), help="Stop waiting after this time."),
     flag("--dry-run", help="Show what would happen; submit nothing."),
     click.option("--parent", metavar="TASK", help="Id of a running task with which the graph ends."),
     click.option("--inputs", type=PATH, metavar="DIR", help="Folder to upload for the working folder of each task."),
@@ -123,7 +120,7 @@ class SubmitOptions(NamedTuple):
 )
 @output_option("name")
 @server_options
-def submit(file: str, how: SubmitOptions, key: str, output: str, server: Server) -> int:
+def submit(file: str, waiting: progress.Waiting, how: SubmitOptions, key: str, output: str, server: Server) -> int:
     """Submit a graph to a server.
 
     The id goes to stdout, progress to stderr. Ctrl-C stops waiting; the
@@ -135,9 +132,9 @@ def submit(file: str, how: SubmitOptions, key: str, output: str, server: Server)
         if how.dry_run:
             return print_dry_run(_with_lines(file, text, lambda: client.check(document)), output)
         stored = _with_lines(file, text, lambda: client.submit(document, key=key, parent=how.parent))
-        if not how.wait:
+        if not waiting.wait:
             return print_one(asdict(stored), output, lambda: [stored.graph_id], stored.graph_id)
-        return _wait(client, stored.graph_id, how.timeout / 1000, output)
+        return progress.wait_for_new(client, [stored.graph_id], "submitted", waiting.timeout, output)
 
 
 @command("extend", EXTEND_EXAMPLES)
@@ -211,10 +208,3 @@ def _with_lines(file: str, text: bytes, ask: "Callable[[], Answer]") -> "Answer"
         placed = [Fault(fault.message, fault.path, lines.get(fault.path)) for fault in refused.faults]
         print_faults(name_of(file), placed)
         raise CommandFailed(Exit.USAGE) from refused
-
-
-def _wait(client: "Client", graph: str, timeout_s: float, output: str) -> Exit:
-    print_err(f"graph {graph} is submitted; Ctrl-C stops waiting, the graph continues")
-    seen = progress.wait(client, graph, timeout_s)
-    code = progress.exit_of_graph(client, seen)
-    return print_one(asdict(seen), output, lambda: [progress.headline(seen)], graph) or code

@@ -13,7 +13,6 @@ from taskyard.core.catalogue.model import (
     Document,
     DocumentKind,
     Inventory,
-    InventorySource,
     JobTemplate,
     Project,
     Raw,
@@ -25,6 +24,7 @@ from taskyard.core.catalogue.model import (
 )
 from taskyard.core.catalogue.parse import JOB, task_in_pool
 from taskyard.core.catalogue.survey import answers
+from taskyard.core.catalogue.updates import project_payload, source_payload, surrounded
 from taskyard.core.graph.errors import Fault, Faults, quoted
 from taskyard.core.graph.model import ENV_VALUE_MAX, Mutex
 from taskyard.core.graph.payload import SERVER_KINDS
@@ -54,8 +54,6 @@ AD_HOC: Final = "ad_hoc"
 VARIABLES: Final = "TASKYARD_VARIABLES"
 #: The file with the hosts of a source, which its update leaves.
 HOSTS_FILE: Final = "inventory.json"
-#: Stands for the default branch.
-HEAD: Final = "HEAD"
 #: Workflows in workflows.
 DEPTH_MAX: Final = 8
 _SERVER_FIELDS = frozenset(str(kind) for kind in SERVER_KINDS)
@@ -416,41 +414,8 @@ def _merged(own: object, launched: Iterable[Mutex]) -> list[dict[str, str]]:
 # Payloads.
 
 
-#: The secrets of a project that its checkout takes; others are variables of the program.
-_OF_CHECKOUTS: Final = ("ssh_key", "token")
 #: Where the hosts of sources are in the working folder of a play.
 _INVENTORIES: Final = ".taskyard/inventory"
-
-
-def project_payload(project: Project) -> dict[str, Any]:
-    """Return what the update of a project runs: a checkout, which leaves the files of the project."""
-    checkout: dict[str, Any] = {"url": project.git}
-    if project.branch != HEAD:
-        checkout["branch"] = project.branch
-    checkout |= {name: _secret_name(project.secrets[name]) for name in _OF_CHECKOUTS if name in project.secrets}
-    others = {name: named for name, named in project.secrets.items() if name not in _OF_CHECKOUTS}
-    return _surrounded({Kind.GIT.text: checkout}, others, project.timeout)
-
-
-def source_payload(source: InventorySource) -> dict[str, Any]:
-    """Return what the update of a source runs: `ansible-inventory`, which leaves its hosts as a file."""
-    listing = source.plugin if source.plugin is not None else source.path
-    payload: dict[str, Any] = {Kind.ANSIBLE.text: {"inventory_source": listing}}
-    if source.project is not None:
-        payload["inputs"] = [{"from": project_resource(source.project)}]
-    return _surrounded(payload, source.secrets, source.timeout)
-
-
-def _secret_name(named: object) -> object:
-    return named["name"] if isinstance(named, dict) else named
-
-
-def _surrounded(payload: dict[str, Any], secrets: Raw, timeout: str | None) -> dict[str, Any]:
-    if secrets:
-        payload["secrets"] = dict(secrets)
-    if timeout is not None:
-        payload["timeout"] = timeout
-    return payload
 
 
 def _play_payload(
@@ -460,7 +425,7 @@ def _play_payload(
     payload = _with_inventory(dict(template.play or {}), inventory, name, variables, options)
     if template.project is not None:
         payload["inputs"] = [{"from": project_resource(template.project)}, *payload.get("inputs", ())]
-    return _surrounded(payload, template.secrets, template.timeout)
+    return surrounded(payload, template.secrets, template.timeout)
 
 
 def _with_inventory(

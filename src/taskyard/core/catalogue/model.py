@@ -30,7 +30,8 @@ REFERENCES_MAX: Final = 10_000
 DOCUMENT_TEXT_MAX: Final = 1_048_576
 #: Hosts and groups of one inventory that are written out; more come from a source.
 HOSTS_MAX: Final = 10_000
-SOURCES_MAX: Final = 64
+#: A job takes the hosts of each source and the files of its project as inputs, of which it may have 64.
+SOURCES_MAX: Final = 60
 #: A form that people fill in.
 SURVEY_MAX: Final = 100
 CHOICES_MAX: Final = 1_000

@@ -4,7 +4,7 @@ What a template runs is checked as the graph that a launch of it makes, so that 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, cast
 
@@ -35,12 +35,22 @@ from taskyard.core.catalogue.model import (
 )
 from taskyard.core.catalogue.schema import LEVELS, PLAY_FIELDS, TASK_FIELDS, WORKFLOW_NODE
 from taskyard.core.catalogue.survey import check_answer
+from taskyard.core.catalogue.updates import field_of, project_payload, source_payload
 from taskyard.core.durations import moment_ms, span_ms, span_text
 from taskyard.core.graph.errors import Fault, Faults, Path, quoted, shown
-from taskyard.core.graph.model import VALUES_MAX, Allowance, GraphDefinition
+from taskyard.core.graph.model import (
+    ENV_MAX,
+    INPUTS_MAX,
+    MUTEXES_MAX,
+    VALUES_MAX,
+    Allowance,
+    GraphDefinition,
+    Mutex,
+)
 from taskyard.core.graph.parse import Context, Place, pools_named, read_graph, secret_pools, urgent_pools
 from taskyard.core.graph.payload import SERVER_KINDS, input_labels
 from taskyard.core.graph.schema import NODE, survey
+from taskyard.core.launch import job_mutexes, system_job_mutexes
 from taskyard.core.matching import DEFAULT_POOL, POOL
 from taskyard.core.reuse import REUSE_WINDOW_MS
 from taskyard.core.structs import canonical_text, defaults, value
@@ -274,30 +284,35 @@ class _Document:
 
 
 def _project(one: _Document) -> Definition:
-    _check_update(one, one.raw)
-    return Project(
+    project = Project(
         one.found.get("git", ""),
         **one.texts("branch", "update_on_launch"),
         cache_ms=one.found.get("update_cache_timeout", 0),
         **one.written("secrets", "timeout"),
         task=one.task(),
     )
+    if isinstance(project.secrets, dict):
+        _check_update(one, project_payload(project), (), field_of)
+    return project
 
 
-def _check_update(one: _Document, holder: Raw, at: Path = ()) -> None:
-    """Check what an update needs as the task that it becomes."""
-    payload: dict[str, object] = {"command": ["update"]}
-    payload |= {name: holder[name] for name in ("secrets", "timeout") if name in holder}
-    node = {"task": {**one.task(), "payload": payload}}
+def _check_update(one: _Document, payload: dict[str, Any], links: Sequence[str], field: Callable[[Path], Path]) -> None:
+    """Check the task that an update is; `field` says which field of the document a part of the payload comes from."""
     before = one.graph
-    one.check_graph({JOB: node}, lambda path: _in_template(path, flat=True) if not at else _in_source(path, at))
-    tasks = {**before.tasks, **{str(len(before.tasks)): task for task in one.graph.tasks.values()}}
-    one.graph = GraphDefinition(tasks=tasks)
+
+    def move(path: Path) -> Path:
+        rest = _in_template(path, flat=False)
+        return field(rest[1:]) if rest[:1] == ("payload",) else rest
+
+    one.check_graph(_after_links(links, {"task": {**one.task(), "payload": payload}}), move)
+    if JOB in one.graph.tasks:
+        one.graph = GraphDefinition(tasks={**before.tasks, str(len(before.tasks)): one.graph.tasks[JOB]})
 
 
-def _in_source(path: Path, at: Path) -> Path:
-    inner = _in_template(path, flat=True)
-    return (*at, *inner) if inner[:1] in (("secrets",), ("timeout",)) else inner
+def _after_links(links: Sequence[str], node: dict[str, object]) -> dict[str, object]:
+    """Return a task behind links, as it is in the graph of a launch."""
+    link = {"task": {"payload": {"noop": True}}}
+    return {**dict.fromkeys(links, link), JOB: {**node, "requires": [*links]}}
 
 
 def _inventory(one: _Document) -> Definition:
@@ -331,8 +346,16 @@ def _sources(one: _Document) -> Iterable[InventorySource]:
             one.faults.add((*one.at, *at), 'needs either "plugin", or "project" and "path"')
         elif "plugin" not in source and not {"project", "path"} <= source.keys():
             one.faults.add((*one.at, *at), 'needs both "project" and "path"')
-        _check_update(one, source, at)
-        yield _source(name, source)
+        found = _source(name, source)
+        if isinstance(found.path or found.plugin, str | dict) and isinstance(source.get("secrets", {}), dict):
+            _check_source(one, found, at)
+        yield found
+
+
+def _check_source(one: _Document, source: InventorySource, at: Path) -> None:
+    links = [project_resource(source.project)] if isinstance(source.project, str) else []
+    payload = source_payload(source)
+    _check_update(one, payload, links, lambda path: (*at, *field_of(path, source)))
 
 
 def _source(name: str, source: Raw) -> InventorySource:
@@ -381,13 +404,40 @@ def _refuse_beside_payload(one: _Document) -> None:
 def _check_job(one: _Document, node: dict[str, object], payload: object, flat: bool) -> None:
     """Check the task of a template, after the links to what it uses."""
     project, inventory = one.raw.get("project"), one.raw.get("inventory")
+    named = project if isinstance(project, str) else None
+    _leave_room(one, job_mutexes(named, inventory if isinstance(inventory, str) else None, one.found.get("name", "")))
+    if isinstance(payload, dict) and not flat:
+        _leave_room_in_payload(one, payload, has_project=named is not None)
     links = [project_resource(project)] if isinstance(project, str) else []
     if isinstance(inventory, str):
         of_inventory = source_resource(inventory, "")
         links += sorted({label for _, label in input_labels(payload) if label.startswith(of_inventory)})
-    link = {"task": {"payload": {"noop": True}}}
-    tasks = {**dict.fromkeys(links, link), JOB: {**node, "requires": links}}
-    one.check_graph(tasks, lambda path: _in_template(path, flat))
+    one.check_graph(_after_links(links, node), lambda path: _in_template(path, flat))
+
+
+def _leave_room(one: _Document, launched: Iterable[Mutex]) -> None:
+    """Note more mutexes than fit beside those of a launch; one that a launch has anyway takes no room of its own."""
+    own = one.raw.get("mutexes")
+    if not isinstance(own, list):
+        return
+    keys = {mutex.key for mutex in launched}
+    more = [mutex for mutex in own if not isinstance(mutex, dict) or mutex.get("key") not in keys]
+    _check_room(one, ("mutexes",), len(more), len(keys), MUTEXES_MAX)
+
+
+def _leave_room_in_payload(one: _Document, payload: Raw, *, has_project: bool) -> None:
+    """Note what would not fit into a payload once a launch has added the files of the project and its variables."""
+    inputs, env = payload.get("inputs"), payload.get("env")
+    if has_project and isinstance(inputs, list):
+        _check_room(one, ("payload", "inputs"), len(inputs), 1, INPUTS_MAX)
+    if isinstance(env, dict):
+        _check_room(one, ("payload", "env"), len(env), 1, ENV_MAX)
+
+
+def _check_room(one: _Document, at: Path, own: int, added: int, most: int) -> None:
+    if most - added < own <= most:  # more than that is a fault of its own
+        left = most - added
+        one.faults.add((*one.at, *at), f"holds {own}, and each launch adds {added} of its own; keep at most {left}")
 
 
 def _in_template(path: Path, flat: bool) -> Path:
@@ -433,9 +483,12 @@ def _node(one: _Document, label: str, node: object) -> object:
 
 def _system_job_template(one: _Document) -> Definition:
     task = one.task()
-    node = {"task": {**task, "payload": one.raw.get("payload")}}
+    payload = one.raw.get("payload")
+    node = {"task": {**task, "payload": payload}}
     if "payload" in one.raw:
         one.check_graph({JOB: node}, lambda path: _in_template(path, flat=False))
+        _leave_room(one, system_job_mutexes())
+        _leave_room_in_payload(one, payload if isinstance(payload, dict) else {}, has_project=False)
     return SystemJobTemplate(one.raw.get("payload", {}), task=task, **one.written("variables"), survey=one.survey())
 
 

@@ -3,7 +3,6 @@
 Fields of tasks, plays and payloads are those of the graph document, and are read as there.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -26,7 +25,7 @@ from taskyard.core.fleet import CapacityUnit
 from taskyard.core.graph import model as graph
 from taskyard.core.graph.errors import Faults, Path, quoted
 from taskyard.core.graph.payload import PAYLOAD
-from taskyard.core.graph.plays import ANSIBLE
+from taskyard.core.graph.plays import ANSIBLE, GIT
 from taskyard.core.graph.scalars import (
     REQUIRED,
     Field,
@@ -80,41 +79,6 @@ def _document_name(value: object, at: Path, faults: Faults) -> str | None:
         faults.add(at, "holds a /, which stands between an inventory and its source; use another character")
         return None
     return name if isinstance(name, str) else None
-
-
-#: What git takes for an option, or for the name of a program that it runs.
-_GIT_OPTION: Final = "-"
-_GIT_HELPER: Final = re.compile(r"[A-Za-z0-9+.-]+::")
-_GIT_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(?:([^/@]*)@)?")
-_GIT_SCHEMES: Final = ("https", "http", "ssh", "git", "file")
-#: What git refuses in the name of a branch.
-_BRANCH: Final = re.compile(r"(?!.*(?:\.\.|//|@\{|\.lock(?:/|$)))[^\x00-\x20~^:?*\[\\\x7f-]"
-                            r"[^\x00-\x20~^:?*\[\\\x7f]*")  # fmt: skip
-
-
-def _git(value: object, at: Path, faults: Faults) -> object:
-    found = _LINE.read(value, at, faults)
-    if not isinstance(found, str):
-        return None
-    scheme = _GIT_SCHEME.match(found)
-    if found.startswith(_GIT_OPTION):
-        faults.add(at, "must not begin with -, which git takes for an option; write ./ before a path")
-    elif _GIT_HELPER.match(found):
-        faults.add(at, f"must be a path, or a URL of {', '.join(_GIT_SCHEMES)}; git would run a program for this one")
-    elif scheme and scheme[1].lower() not in _GIT_SCHEMES:
-        faults.add(at, f"must be a path, or a URL of {', '.join(_GIT_SCHEMES)}; got {quoted(scheme[1])}")
-    elif scheme and ":" in (scheme[2] or ""):
-        faults.add(at, "has a password, which everybody who reads the catalogue sees; name it in secrets")
-    elif fault := name_fault(found, graph.PATH_MAX):
-        faults.add(at, fault)
-    return found
-
-
-def _branch(value: object, at: Path, faults: Faults) -> object:
-    found = read_name().read(value, at, faults)
-    if isinstance(found, str) and (not _BRANCH.fullmatch(found) or found.endswith(("/", "."))):
-        faults.add(at, f"is no name of a branch, a tag or a commit; got {quoted(found)}")
-    return found
 
 
 def _hosts(value: object, at: Path, faults: Faults) -> object:
@@ -227,6 +191,7 @@ _CACHE = Field(
     "How long a successful update is good enough for a launch; `0s` updates each time.",
 )
 _SECRETS, _TIMEOUT = _shared([PAYLOAD], "secrets", "timeout")
+_URL, _BRANCH = _shared([GIT], "url", "branch")
 #: The fields of a task that templates have: without the pool in `dimensions`, which is that of the document, and
 #: without tags, which are those of plays here.
 TASK_FIELDS: Final = (
@@ -308,8 +273,8 @@ _SIMULTANEOUS = Field("allow_simultaneous", boolean(), False, "Whether several l
 
 PROJECT = _document(
     "a project",
-    Field("git", Reader("a path, or a URL that git can fetch", _git), REQUIRED, "The repository."),
-    Field("branch", Reader("a branch, a tag or a commit", _branch), "HEAD", "What is checked out."),
+    Field("git", _URL.reader, REQUIRED, "The repository."),
+    Field("branch", _BRANCH.reader, "HEAD", "What is checked out; `HEAD` is the default branch."),
     Field("update_on_launch", boolean(), False, "Whether a launch that uses it updates it first."),
     _CACHE,
     _SECRETS,

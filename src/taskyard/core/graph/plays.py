@@ -62,7 +62,7 @@ _URL: Final = re.compile(
     r"(?P<scheme>https|http|ssh|git)://(?:(?P<user>[A-Za-z0-9_][^/@]*)@)?"
     r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/.*)?"
 )
-_URL_TAKES: Final = "a URL such as https://host/path, ssh://git@host/path, git@host:path or file:///path"
+_URL_TAKES: Final = "a URL such as https://host/path, ssh://git@host/path or git@host:path, or an absolute path"
 
 
 def path_fault(path: str) -> str | None:

@@ -8,11 +8,12 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taskyard.core.catalogue.model import DOCUMENTS_MAX, SETTINGS, DocumentKind
+from taskyard.core.catalogue.model import DOCUMENTS_MAX, SETTINGS, DocumentKind, Schedule
 from taskyard.core.catalogue.parse import Entry
-from taskyard.core.catalogue.plan import Rights
+from taskyard.core.catalogue.plan import Change, Rights
 from taskyard.core.graph.model import DIMENSION_VALUE_MAX, NAME_MAX
 from taskyard.core.graph.scalars import name_fault
+from taskyard.core.states import Millis
 from taskyard.server import requests
 from taskyard.server.auth import Caller
 from taskyard.server.context import AppContext, missing_scope, unwrap
@@ -24,11 +25,14 @@ from taskyard.server.routes.graphs import clean
 from taskyard.server.tokens import ADMIN, CATALOGUE, READ, SECRETS, SUBMIT
 from taskyard.store.repo.catalogue import FIRST
 from taskyard.views import catalogue as views
+from taskyard.views.schedules import next_runs
 from taskyard.wire import api
 from taskyard.wire.bot_protocol import NUMBER_MAX
 
 routes = APIRouter(prefix="/api/v1", tags=["catalogue"])
 _KINDS: Final = frozenset(map(str, DocumentKind))
+#: How many of the next runs of a schedule are shown when it is applied.
+RUNS: Final = 3
 _DOCUMENT: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["kind", "name"],
@@ -94,16 +98,8 @@ async def apply_documents(
             )
         except _Denied as denied:
             raise context.deny(missing_scope(caller, " and ".join(denied.scopes)), "apply documents") from None
-    changes = [
-        api.DocumentChange(
-            str(one.document.kind),
-            one.document.name,
-            one.document.pool,
-            str(one.action),
-            0 if one.document.kind in SETTINGS else one.version,
-        )
-        for one in unwrap(applied).changes
-    ]
+    now, found = context.engine.clock.now(), unwrap(applied).changes
+    changes = await asyncio.to_thread(lambda: [_change_view(one, now) for one in found])
     return reply(api.DocumentChanges(changes, dry_run))
 
 
@@ -168,6 +164,14 @@ async def delete_document(
         context.require(caller, CATALOGUE, frozenset({left.pool}), f"delete {kind} {name}")
     unwrap(await asyncio.to_thread(delete, kind, name, rights=rights, actor=caller.actor, key=scoped_key))
     return Response(status_code=204)
+
+
+def _change_view(one: Change, now: Millis) -> api.DocumentChange:
+    document = one.document
+    version = 0 if document.kind in SETTINGS else one.version
+    definition = document.definition
+    runs = next_runs(definition, now, RUNS) if isinstance(definition, Schedule) else None
+    return api.DocumentChange(str(document.kind), document.name, document.pool, str(one.action), version, runs)
 
 
 async def _document(context: AppContext, caller: Caller, kind: str, name: str) -> api.DocumentView:

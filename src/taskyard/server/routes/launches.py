@@ -30,6 +30,7 @@ from taskyard.wire import api
 routes = APIRouter(prefix="/api/v1", tags=["launches"])
 #: What can be launched.
 KINDS: Final = (TEMPLATE, *map(str, TEMPLATES), str(DocumentKind.PROJECT), str(DocumentKind.INVENTORY), SOURCE, AD_HOC)
+_UPDATES: Final = (str(DocumentKind.PROJECT), str(DocumentKind.INVENTORY), SOURCE)
 _NAME: Final = {"type": "string", "minLength": 1, "maxLength": NAME_MAX}
 _TEXT: Final = {"type": "string", "minLength": 1, "maxLength": PATH_MAX}
 _WANTED = body(
@@ -68,8 +69,12 @@ _ECHO: Final[dict[int | str, dict[str, Any]]] = {
 
 @routes.post("/launches", status_code=201, response_model=api.Launched, responses=_ECHO, openapi_extra=_WANTED)
 async def launch(request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
-    """Launch something. Needs `submit` in the pool of the document, and in those of templates that it launches."""
-    context.readable_pools(caller, SUBMIT, "launch")
+    """Launch something. Needs `submit` in the pool of the document, and in those of templates that it launches.
+
+    A running task may launch what runs in the pools of its own graph.
+    """
+    if caller.run is None:
+        context.readable_pools(caller, SUBMIT, "launch")
     fields = Fields(await requests.read_object(request))
     wanted, dry_run = _wanted(fields), fields.flag("dry_run", False)
     fields.check()
@@ -134,6 +139,10 @@ def _wanted(fields: Fields) -> Wanted:
         for option in ("module", "module_args"):
             if fields.has(option):
                 fields.add_fault(option, f"belongs to the kind {AD_HOC}")
+    if kind in _UPDATES:
+        for option in ("variables", "limit", "check"):
+            if fields.has(option) and (option != "variables" or variables):
+                fields.add_fault(option, f"belongs to a template; a {kind} is updated as it is")
     return Wanted(kind, name, variables, options)
 
 
