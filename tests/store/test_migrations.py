@@ -12,10 +12,12 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, NullPool, create_engine, inspect, select, text
 
 from taskyard.store import migrate, schema
-from taskyard.store.migrate import LOCK
+from taskyard.store.migrations import apply
+from taskyard.store.migrations.apply import LOCK
 from taskyard.store.queries import StoreUnavailable
 from tests.cli.waiting import until
 from tests.postgres import Postgres
@@ -75,7 +77,7 @@ def test_the_migrations_add_up_to_the_schema(database_url: str) -> None:
 
 def test_the_databases_describe_migrated_and_declared_tables_alike(empty: Callable[[], str]) -> None:
     migrated, declared = empty(), empty()
-    migrate.upgrade(migrated)
+    apply.migrate(migrated)
     schema.metadata.create_all(engine(declared))
     assert shape(migrated) == shape(declared)
     assert len(shape(declared)) > len(schema.metadata.tables)
@@ -109,7 +111,7 @@ def test_an_upgrade_is_idempotent(empty_url: str) -> None:
     assert migrate.current_version(empty_url) is None
     for _ in range(2):
         migrate.upgrade(empty_url)
-        assert migrate.current_version(empty_url) == migrate.newest_version()
+        assert migrate.current_version(empty_url) == migrate.NEWEST
 
 
 def test_reading_the_version_does_not_create_the_file(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def test_a_database_of_a_newer_program_is_refused_and_left_alone(database_url: s
         migrate.upgrade(database_url)
     assert str(refusal.value) == (
         f"the database has version 9999 of the schema and this program knows versions up to "
-        f"{migrate.newest_version()}: "
+        f"{migrate.NEWEST}: "
         "run the newer taskyard that made it, or restore a backup from before it"
     )
     assert migrate.current_version(database_url) == "9999"
@@ -157,7 +159,7 @@ def test_servers_that_start_at_once_take_turns_in_postgresql(postgres: Postgres)
             until(lambda: holder.execute(waiting).fetchone() == (2,), "both to wait for their turn")
         waits = b"another server upgrades the database: waiting for it, up to 60 s\n"
         assert [ended(server) for server in servers] == [(0, waits)] * 2
-        assert migrate.current_version(url) == migrate.newest_version()
+        assert migrate.current_version(url) == migrate.NEWEST
 
 
 def test_servers_that_start_at_once_take_turns_in_sqlite(tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_servers_that_start_at_once_take_turns_in_sqlite(tmp_path: Path) -> None
     codes, said = zip(*(ended(server) for server in [start(url) for _ in range(2)]), strict=True)
     assert codes == (0, 0)
     assert all(not one or b"has locked the database" in one for one in said)  # on a slow machine one sees the other
-    assert migrate.current_version(url) == migrate.newest_version()
+    assert migrate.current_version(url) == migrate.NEWEST
 
 
 def start(url: str) -> subprocess.Popen[bytes]:
@@ -177,10 +179,19 @@ def ended(server: subprocess.Popen[bytes]) -> tuple[int, bytes]:
     return server.returncode, said
 
 
-def test_only_migrations_import_the_migration_tools() -> None:
-    asked = "import sys, taskyard.store.queries; print({'alembic', 'sqlalchemy'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+def test_the_newest_version_is_that_of_the_last_migration() -> None:
+    assert ScriptDirectory.from_config(apply.alembic_settings()).get_current_head() == migrate.NEWEST
+
+
+@pytest.mark.parametrize("state", ["empty", "current"])
+def test_a_start_without_migrations_does_not_import_the_migration_tools(
+    sqlite_url: str, tmp_path: Path, state: str
+) -> None:
+    url = sqlite_url if state == "current" else f"sqlite:///{tmp_path / 'empty.db'}"
+    code = f"{START}; print({{'alembic', 'sqlalchemy'}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code, url], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+    assert migrate.current_version(url) == migrate.NEWEST
 
 
 @pytest.mark.parametrize(

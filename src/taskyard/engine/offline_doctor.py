@@ -90,7 +90,7 @@ def _locked(url: str) -> Iterator[str]:
 @contextmanager
 def _opened(url: str) -> Iterator[Engine]:
     """Open a database of this version, without background jobs."""
-    _check_version(migrate.current_version(url), migrate.newest_version())
+    _check_version(migrate.current_version(url), migrate.NEWEST)
     engine = Engine(open_store(url))
     try:
         yield engine
@@ -139,8 +139,6 @@ def _readable_errors(database: str) -> Iterator[None]:
 def _message(fault: Exception) -> str:
     if isinstance(fault, OSError):
         return f"{fault.filename}: {fault.strerror}"
-    # SQLAlchemy wraps the error of the driver.
-    for one in (fault, fault.__cause__):
-        if original := getattr(one, "orig", None):
-            return str(original)
+    if isinstance(fault, StoreUnavailable) and fault.__cause__:
+        return str(fault.__cause__)  # the error of the driver: the command names the database itself
     return str(fault) if isinstance(fault, _EXPLAINED) else f"{type(fault).__name__}: {fault}"

@@ -1,45 +1,40 @@
-"""Upgrade a database to the newest schema.
+"""Bring a database to the newest version of the schema.
 
-Only this module, `schema` and `migrations` import Alembic and SQLAlchemy, because the imports are slow. A migration is
-one transaction, so it is complete or absent. There are no downgrades: restore a backup instead.
+A server that starts looks at the version first, without Alembic and SQLAlchemy: their imports take a third of the time
+of a start. Only a database that is older, or an empty one in PostgreSQL, is migrated by them (`migrations.apply`); an
+empty SQLite file gets its tables from `blank.sql`. An upgrade is one transaction, so it is complete or absent. There
+are no downgrades: restore a backup instead.
 """
 
 import logging
 import sqlite3
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-import psycopg
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, NullPool, create_engine, event, text
-from sqlalchemy.exc import DatabaseError
-
+from taskyard.store import blank
 from taskyard.store.queries import StoreUnavailable
 from taskyard.store.sqlite import make_private
 
+if TYPE_CHECKING:
+    import psycopg
+
+#: The newest version of the schema: that of the last migration.
+NEWEST: Final = "0001"
 #: The prefix of the address of an SQLite file; other addresses are those of PostgreSQL.
 FILE: Final = "sqlite:///"
 #: How long to wait while another server migrates, before giving up with an error.
 WAIT_S: Final = 60
 #: How long to wait for a locked file before logging that.
 QUIET_S: Final = 1
-#: The advisory lock that one migrating server holds in PostgreSQL: the letters "taskyard".
-LOCK: Final = int.from_bytes(b"taskyard")
-
-_LOG: Final = logging.getLogger(__name__)
-# Alembic keeps its state in globals, so one process migrates one database at a time.
-_ONE_AT_A_TIME: Final = threading.Lock()
-
-
 #: The oldest major version of PostgreSQL that is accepted; older versions are out of support.
 POSTGRES_MIN: Final = 15
+#: Reads the version of the schema; there is no row before the first migration.
+_VERSION: Final = "SELECT version_num FROM alembic_version"
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class TooOld(Exception):
@@ -57,30 +52,34 @@ class TooNew(Exception):
 
     def __init__(self, found: str) -> None:
         super().__init__(
-            f"the database has version {found} of the schema and this program knows versions up to {newest_version()}: "
+            f"the database has version {found} of the schema and this program knows versions up to {NEWEST}: "
             "run the newer taskyard that made it, or restore a backup from before it"
         )
 
 
 def upgrade(url: str) -> None:
-    """Upgrade the database at `url` to the newest version, if it is older. Servers that start together take turns."""
-    if file := _file(url):
+    """Bring the database at `url` to the newest version, if it is older. Servers that start together take turns."""
+    if file := file_of(url):
         make_private(Path(file))
-    with _ONE_AT_A_TIME, _connected(url) as connection, connection.begin():
-        _take_turn(connection)
-        _refuse_too_new(_version(connection))
-        settings = _settings()
-        settings.attributes["connection"] = connection
-        command.upgrade(settings, "head")
+        is_newest = _is_newest_file(url, file)
+    else:
+        is_newest = current_version(url) == NEWEST
+    if not is_newest:
+        from taskyard.store.migrations.apply import migrate  # noqa: PLC0415 - it imports Alembic
+
+        migrate(url)
 
 
 def current_version(url: str) -> str | None:
     """Return the version of the database at `url`; None if it is empty or does not exist."""
-    file = _file(url)
+    file = file_of(url)
     if file and not Path(file).exists():
         return None  # looking must not create the file
-    with _connected(url, begin="BEGIN") as connection:
-        return _version(connection)
+    with explained_errors(url):
+        if not file:
+            return _version_of_server(url)
+        with closing(_open_file(file)) as connection:
+            return _version_of_file(connection)
 
 
 def check_server_version(version: int) -> None:
@@ -90,64 +89,10 @@ def check_server_version(version: int) -> None:
         raise TooOld(f"{major}.{minor}")
 
 
-def newest_version() -> str:
-    """Return the newest version that this program knows."""
-    head = ScriptDirectory.from_config(_settings()).get_current_head()
-    assert head, "there is no migration"
-    return head
+def connect(url: str) -> "psycopg.Connection":
+    """Connect to a PostgreSQL server that is new enough."""
+    import psycopg  # noqa: PLC0415 - a server with a file does not need it
 
-
-@contextmanager
-def _connected(url: str, begin: str = "BEGIN IMMEDIATE") -> Iterator[Connection]:
-    engine = _sqlite(file, begin) if (file := _file(url)) else _postgres(url)
-    try:
-        with engine.connect() as connection:
-            yield connection
-    except DatabaseError as fault:
-        raise StoreUnavailable(f"{database_name(url)} cannot be used: {fault.orig}") from fault
-    except sqlite3.Error as fault:
-        raise StoreUnavailable(f"{database_name(url)} cannot be used: {fault}") from fault
-
-
-def database_name(url: str) -> str:
-    """Describe a database in messages: its file, or its address without the password."""
-    if file := _file(url):
-        return f"the database {file}"
-    parts = urlsplit(url)
-    return f"the database {parts.path.lstrip('/')} at {parts.netloc.rpartition('@')[2] or 'this machine'}"
-
-
-def _file(url: str) -> str | None:
-    return url.removeprefix(FILE) if url.startswith(FILE) else None
-
-
-def _sqlite(file: str, begin: str) -> Engine:
-    def start(connection: Connection) -> None:
-        raw = connection.connection.driver_connection
-        assert isinstance(raw, sqlite3.Connection)
-        try:
-            raw.execute(begin)
-        except sqlite3.OperationalError as fault:
-            if getattr(fault, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
-                raise
-            _LOG.warning("another program has locked the database %s: waiting for it, up to %s s", file, WAIT_S)
-            raw.execute(f"PRAGMA busy_timeout = {WAIT_S * 1_000}")
-            raw.execute(begin)
-
-    engine = create_engine(
-        "sqlite://", creator=lambda: sqlite3.connect(file, timeout=QUIET_S, isolation_level=None), poolclass=NullPool
-    )
-    # The driver alone would create tables outside of the transaction.
-    event.listen(engine, "begin", start)
-    return engine
-
-
-def _postgres(url: str) -> Engine:
-    # psycopg parses the address, so that it means the same here as in the store.
-    return create_engine("postgresql+psycopg://", creator=lambda: _connect(url), poolclass=NullPool)
-
-
-def _connect(url: str) -> psycopg.Connection:
     connection = psycopg.connect(url)
     try:
         check_server_version(connection.info.server_version)
@@ -157,26 +102,75 @@ def _connect(url: str) -> psycopg.Connection:
     return connection
 
 
-def _take_turn(connection: Connection) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.execute(text(f"SET LOCAL lock_timeout = '{WAIT_S}s'"))
-        if not connection.execute(text("SELECT pg_try_advisory_xact_lock(:lock)"), {"lock": LOCK}).scalar():
-            _LOG.warning("another server upgrades the database: waiting for it, up to %s s", WAIT_S)
-            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+def lock_file(connection: sqlite3.Connection, file: str, begin: str = "BEGIN IMMEDIATE") -> None:
+    """Begin a transaction in an SQLite file; if another program has locked the file, say so and wait."""
+    try:
+        connection.execute(begin)
+    except sqlite3.OperationalError as fault:
+        if getattr(fault, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+        _LOG.warning("another program has locked the database %s: waiting for it, up to %s s", file, WAIT_S)
+        connection.execute(f"PRAGMA busy_timeout = {WAIT_S * 1_000}")
+        connection.execute(begin)
 
 
-def _refuse_too_new(found: str | None) -> None:
-    known = {one.revision for one in ScriptDirectory.from_config(_settings()).walk_revisions()}
-    if found is not None and found not in known:
-        raise TooNew(found)
+@contextmanager
+def explained_errors(url: str) -> Iterator[None]:
+    """Raise errors of the database drivers as `StoreUnavailable` with the name of the database."""
+    try:
+        yield
+    except _driver_errors(url) as fault:
+        raise StoreUnavailable(f"{database_name(url)} cannot be used: {fault}") from fault
 
 
-def _version(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
+def database_name(url: str) -> str:
+    """Describe a database in messages: its file, or its address without the password."""
+    if file := file_of(url):
+        return f"the database {file}"
+    parts = urlsplit(url)
+    return f"the database {parts.path.lstrip('/')} at {parts.netloc.rpartition('@')[2] or 'this machine'}"
 
 
-def _settings() -> Config:
-    settings = Config()
-    settings.set_main_option("script_location", "taskyard.store:migrations")
-    settings.set_main_option("path_separator", "os")
-    return settings
+def _file(url: str) -> str | None:
+    return url.removeprefix(FILE) if url.startswith(FILE) else None
+
+
+def file_of(url: str) -> str | None:
+    """Return the path of an SQLite file; None for a PostgreSQL server."""
+    return url.removeprefix(FILE) if url.startswith(FILE) else None
+
+
+def _is_newest_file(url: str, file: str) -> bool:
+    """Whether an SQLite file has the newest version, if need be because it was empty and has got all tables now."""
+    with explained_errors(url), closing(_open_file(file)) as connection:
+        lock_file(connection, file)
+        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            blank.fill(connection)
+        found = _version_of_file(connection)
+        connection.execute("COMMIT")
+    return found == NEWEST
+
+
+def _open_file(file: str) -> sqlite3.Connection:
+    return sqlite3.connect(file, timeout=QUIET_S, isolation_level=None)
+
+
+def _version_of_file(connection: sqlite3.Connection) -> str | None:
+    table = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
+    row = connection.execute(_VERSION).fetchone() if table[0] else None
+    return None if row is None else str(row[0])
+
+
+def _version_of_server(url: str) -> str | None:
+    with closing(connect(url)) as connection:
+        table = connection.execute("SELECT to_regclass('alembic_version')").fetchone()
+        row = connection.execute(_VERSION).fetchone() if table and table[0] else None
+        return None if row is None else str(row[0])
+
+
+def _driver_errors(url: str) -> type[Exception]:
+    if file_of(url):
+        return sqlite3.Error
+    import psycopg  # noqa: PLC0415 - as above
+
+    return psycopg.Error
