@@ -37,7 +37,7 @@ from tests.project.tree import ROOT
 #: Tables that say nothing of one graph, or that outlive it.
 OUTLIVING: Final = {
     "admission_dirty", "admission_lock", "audit", "bot", "bot_dimensions", "bot_event", "bot_settings", "named_limit",
-    "queue", "retention", "server", "service", "bot_snapshot", "event_stream", "streamed_event",
+    "queue", "retention", "server", "service", "bot_snapshot", "event_stream", "streamed_event", "event_target",
 }  # fmt: skip
 GONE: Final = frozenset(metadata.tables) - OUTLIVING
 KILLED: Final = -signal.SIGKILL

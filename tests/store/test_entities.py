@@ -35,7 +35,7 @@ OTHERS = {
     "continuation", "server", "service", "event", "audit", "idempotency_key", "graph_rerun", "task_reuse", "reuse_key",
     "reuse_follower", "reuse_policy", "catalogue", "catalogue_version", "catalogue_reference", "catalogue_lock",
     "launch", "schedule_plan", "resource_update", "link",
-    "retention", "purged_graph", "event_stream", "streamed_event",
+    "retention", "purged_graph", "event_stream", "streamed_event", "event_target",
 }  # fmt: skip
 
 

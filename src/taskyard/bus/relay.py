@@ -7,6 +7,9 @@ event has one number for ever. Any server may do that: one that dies or is froze
 and its transaction has never been.
 
 Events are numbered only while somebody wants them. When the first follower comes, older events are passed over.
+
+A target, such as a message broker, wants events for as long as it is there. Its position is one number of the stream:
+it reads what comes after it, delivers that in order and advances. What a target has not got is kept, however much.
 """
 
 from collections.abc import Sequence
@@ -39,13 +42,35 @@ class StreamPage:
 
 def want_events(repo: Repo, now: Millis) -> int:
     """Have events numbered for some time from now on; return the number of the newest one."""
-    state = repo.stream.wait()
-    if state.wanted_until_ms <= now:
-        # Events were not numbered for a while: one number is left out, so that whoever comes back is told.
-        last = state.last + 1
-        state = StreamState(last, last, 0, max(0, now - MARGIN_MS), False)
+    state = _begin_stretch(repo, now)
     repo.stream.write(struct_replace(state, wanted_until_ms=now + WANTED_MS))
     return state.last
+
+
+def add_target(repo: Repo, name: str, now: Millis) -> None:
+    """Deliver all events from now on to a target; one that is there already keeps its position."""
+    state = _begin_stretch(repo, now)
+    repo.stream.write(state)
+    repo.targets.add(name, state.last, now)
+
+
+def _begin_stretch(repo: Repo, now: Millis) -> StreamState:
+    """Lock the stream; if events were not numbered until now, pass over those that nobody wanted."""
+    state = repo.stream.wait()
+    if _is_wanted(repo, state, now):
+        return state
+    # One number is left out, so that a follower who comes back is told.
+    last = state.last + 1
+    return StreamState(last, last, 0, max(0, now - MARGIN_MS), False)
+
+
+def is_wanted(repo: Repo, now: Millis) -> bool:
+    """Whether events are numbered: somebody follows them, or there is a target."""
+    return _is_wanted(repo, repo.stream.read(), now)
+
+
+def _is_wanted(repo: Repo, state: StreamState, now: Millis) -> bool:
+    return state.wanted_until_ms > now or bool(repo.targets.all())
 
 
 def is_wanted_long(state: StreamState, now: Millis) -> bool:
@@ -56,13 +81,13 @@ def is_wanted_long(state: StreamState, now: Millis) -> bool:
 def has_work(repo: Repo, now: Millis) -> bool:
     """Whether the relay has anything to do."""
     state = repo.stream.read()
-    return state.wanted_until_ms > now and (not state.skipped or bool(repo.events.unpublished(1)))
+    return _is_wanted(repo, state, now) and (not state.skipped or bool(repo.events.unpublished(1)))
 
 
 def relay_page(repo: Repo, now: Millis) -> bool:
     """Number some events; return whether there may be more."""
     state = repo.stream.lock()
-    if state is None or state.wanted_until_ms <= now:
+    if state is None or not _is_wanted(repo, state, now):
         return False
     if not state.skipped:
         state = struct_replace(state, skipped=repo.stream.skip(Millis(state.since_ms), PAGE_MAX) < PAGE_MAX)
@@ -72,7 +97,8 @@ def relay_page(repo: Repo, now: Millis) -> bool:
     rows, last = _numbered([one for one in events if one.at_ms >= state.since_ms and one.facts], state.last)
     repo.stream.add(rows)
     repo.events.mark_published([*{one.graph: one.number for one in events}.items()])
-    gone = max(state.gone, last - KEPT_MAX)
+    delivered = min((one.position for one in repo.targets.all()), default=last)
+    gone = max(state.gone, min(last - KEPT_MAX, delivered))
     repo.stream.trim(gone, 2 * PAGE_MAX)
     repo.stream.write(struct_replace(state, last=last, gone=gone))
     return len(events) >= PAGE_MAX

@@ -7,7 +7,7 @@ import logging
 from threading import Event, Thread
 from typing import Final
 
-from taskyard.bus.relay import has_work, is_wanted_long, relay_page, want_events
+from taskyard.bus.relay import has_work, is_wanted, is_wanted_long, relay_page, want_events
 from taskyard.engine.bulk_load import Transact
 from taskyard.engine.clock import Clock
 from taskyard.engine.errors import EngineError, outages
@@ -60,7 +60,7 @@ class RelayThread:
         """Number all events that are not published yet; return whether anybody wants them."""
         with outages(), self._store.read() as repo:
             now = self._clock.now()
-            wanted, work = repo.stream.read().wanted_until_ms > now, has_work(repo, now)
+            wanted, work = is_wanted(repo, now), has_work(repo, now)
         while work and not self._stopped.is_set():
             work = self._transact(lambda transaction: relay_page(transaction.repo, transaction.now), Boundary.RELAY)
         return wanted

@@ -42,6 +42,8 @@ TASKS_READ_MAX: Final = 10_000
 BOTS_MAX: Final = 20
 #: How many snapshots of bots one transaction deletes.
 SNAPSHOTS_MAX: Final = 500
+#: Events of different graphs are in the stream in no order: one may be this much older than one before it.
+UNORDERED_MS: Final = 60_000
 #: How many graphs inside one another are looked at to find one that can be deleted.
 DEPTH_MAX: Final = 16
 #: The audit actions.
@@ -91,7 +93,10 @@ def delete_graph(transaction: Transaction, id: int, actor: str) -> Refusal | Non
 
 
 def find_due(repo: Repo, times: RetentionTimes, after: tuple[int, int], now: Millis) -> DueGraphs:
-    """Look at the next settled graphs."""
+    """Look at the next settled graphs. One of which a target may not have got all events is not due."""
+    undelivered = repo.targets.oldest_undelivered()
+    if undelivered is not None:
+        now = min(now, Millis(undelivered - UNORDERED_MS))
     shortest = times.shortest(OF_GRAPHS)
     if shortest is None:
         return DueGraphs((), (), None)
@@ -113,7 +118,8 @@ def find_due(repo: Repo, times: RetentionTimes, after: tuple[int, int], now: Mil
 
 def hide_graphs(transaction: Transaction, graphs: Collection[int]) -> int:
     """Hide graphs that are due, so that they are deleted; return how many. One that moves again stays."""
-    chosen = [id for id in sorted(graphs) if _refuse_deletion(transaction, id) is None]
+    unnumbered = transaction.repo.targets.unnumbered(graphs)
+    chosen = [id for id in sorted(graphs) if id not in unnumbered and _refuse_deletion(transaction, id) is None]
     _hide(transaction.repo, chosen)
     return len(chosen)
 

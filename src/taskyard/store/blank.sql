@@ -240,6 +240,13 @@ CREATE TABLE event_stream (
 	CONSTRAINT event_stream_pk PRIMARY KEY (id)
 );
 INSERT INTO "event_stream" VALUES(1,0,0,0,0,0);
+CREATE TABLE event_target (
+	name TEXT NOT NULL,
+	position INTEGER NOT NULL,
+	added_ms INTEGER NOT NULL,
+	delivered_ms INTEGER NOT NULL,
+	CONSTRAINT event_target_pk PRIMARY KEY (name)
+);
 CREATE TABLE forgotten_bot (
 	id TEXT NOT NULL,
 	pool TEXT NOT NULL,

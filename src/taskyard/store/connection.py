@@ -8,7 +8,7 @@ from taskyard.store.repo.admission import AdmissionRepo
 from taskyard.store.repo.bots import BotRepo, QueueRepo
 from taskyard.store.repo.catalogue import CatalogueRepo
 from taskyard.store.repo.doctor import DoctorRepo
-from taskyard.store.repo.events import ContinuationRepo, EventRepo, ServerRepo, StreamRepo
+from taskyard.store.repo.events import ContinuationRepo, EventRepo, ServerRepo, StreamRepo, TargetRepo
 from taskyard.store.repo.files import FilesRepo
 from taskyard.store.repo.launches import LaunchRepo
 from taskyard.store.repo.output import OutputRepo
@@ -82,7 +82,7 @@ class Repo:
     __slots__ = (
         "admission", "attempts", "bots", "cache", "catalogue", "continuations", "doctor", "edges", "events",
         "files", "graphs", "launches", "output", "queues", "read", "retention", "reuse", "schedules", "secrets",
-        "servers", "stream", "task_list", "tasks", "tokens",
+        "servers", "stream", "targets", "task_list", "tasks", "tokens",
     )  # fmt: skip
 
     def __init__(self, session: Session, cache: RowCache | None = None) -> None:
@@ -96,6 +96,7 @@ class Repo:
         self.output = OutputRepo(session)
         self.events = EventRepo(session)
         self.stream = StreamRepo(session)
+        self.targets = TargetRepo(session)
         self.files = FilesRepo(session)
         self.continuations = ContinuationRepo(session)
         self.servers = ServerRepo(session)

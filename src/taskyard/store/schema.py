@@ -378,6 +378,16 @@ streamed_event = Table(
     sqlite_with_rowid=False,
 )
 
+#: The targets to which the stream is delivered, and how far that has come. What a target has not got yet is kept.
+event_target = Table(
+    "event_target",
+    metadata,
+    words("name", primary_key=True),
+    Column("position", integer(), nullable=False),  # the number of the last event that was delivered
+    moment("added_ms", nullable=False),
+    moment("delivered_ms", nullable=False),  # when the position last moved
+)
+
 audit = Table(
     "audit",
     metadata,

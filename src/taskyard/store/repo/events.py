@@ -316,6 +316,50 @@ class StreamRepo:
         self._session.execute("delete_streamed_events", upto, count)
 
 
+@value
+class TargetRow:
+    """A target to which the stream of events is delivered."""
+
+    name: str
+    position: int  # the number of the last event that was delivered
+    added_ms: int
+    delivered_ms: int  # when the position last moved
+
+
+class TargetRepo:
+    """The table `event_target`."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def all(self) -> list[TargetRow]:
+        """Return all targets, by name."""
+        return [TargetRow(*row) for row in self._session.fetch("select_event_targets")]
+
+    def oldest_undelivered(self) -> Millis | None:
+        """Return when the oldest event happened that some target has not got yet."""
+        found = self._session.fetch("select_oldest_undelivered")
+        return found[0][0] if found else None
+
+    def unnumbered(self, graphs: Collection[int]) -> set[int]:
+        """Return the graphs with events that targets have to get and that are not in the stream yet."""
+        return {row[0] for row in self._session.fetch("select_unnumbered_graphs", graphs)} if graphs else set()
+
+    def add(self, name: str, position: int, now: Millis) -> None:
+        """Insert a target that gets the events after a number; one that is there stays as it is."""
+        self._session.execute("insert_event_target", name, position, now)
+
+    def advance(self, name: str, position: int, now: Millis) -> bool:
+        """Store up to which number events are delivered; return False if that was known, or the target is gone."""
+        return self._session.execute("advance_event_target", name, position, now) > 0
+
+    def remove(self, name: str) -> bool:
+        """Delete a target; return whether it was there."""
+        return self._session.execute("delete_event_target", name) > 0
+
+
 def _stream_state(row: Row) -> StreamState:
     last, gone, wanted_until_ms, since_ms, skipped = row
     return StreamState(last, gone, wanted_until_ms, since_ms, bool(skipped))

@@ -44,6 +44,25 @@ SELECT s.number, e.subject_id, e.number, e.graph_id, e.at_ms, e.facts
 -- delete_streamed_events(upto: int, count: int): delete some of the events of the stream up to a number.
 DELETE FROM streamed_event WHERE number IN (SELECT number FROM streamed_event WHERE number <= :upto ORDER BY number LIMIT :count);
 
+-- select_event_targets(): the targets of the stream.
+SELECT name, position, added_ms, delivered_ms FROM event_target ORDER BY name;
+
+-- select_oldest_undelivered(): when the oldest event happened that some target has not got yet.
+SELECT e.at_ms FROM streamed_event s JOIN event e ON e.graph_id = s.graph_id AND e.number = s.event_number
+ WHERE s.number > (SELECT MIN(position) FROM event_target) ORDER BY s.number LIMIT 1;
+
+-- select_unnumbered_graphs(ids: ints): those of some graphs with events that are not in the stream yet.
+SELECT id FROM graph WHERE id IN (:ids) AND events > events_published AND EXISTS (SELECT 1 FROM event_target);
+
+-- insert_event_target(name: text, position: int, at_ms: int): add a target of the stream, unless it is there.
+INSERT INTO event_target (name, position, added_ms, delivered_ms) VALUES (:name, :position, :at_ms, :at_ms) ON CONFLICT DO NOTHING;
+
+-- advance_event_target(name: text, position: int, at_ms: int): set up to which number the stream is delivered to a target.
+UPDATE event_target SET position = :position, delivered_ms = :at_ms WHERE name = :name AND position < :position;
+
+-- delete_event_target(name: text): delete a target of the stream.
+DELETE FROM event_target WHERE name = :name;
+
 -- each update_published(graph_id: int, number: int): set up to which number the events of graphs are published.
 UPDATE graph SET events_published = :number WHERE id = :graph_id AND events_published < :number;
 

@@ -898,6 +898,7 @@ def create_admission_and_event_tables() -> None:
     _event()
     _event_stream()
     _streamed_event()
+    _event_target()
     _mutex_policy()
     _named_limit()
     _admission_lock()
@@ -977,6 +978,15 @@ def _streamed_event() -> None:
         sa.Column("event_number", INTEGER, nullable=False),
         sa.PrimaryKeyConstraint("number", name="streamed_event_pk"),
         sqlite_with_rowid=False,
+    )
+
+
+def _event_target() -> None:
+    op.create_table(
+        "event_target",
+        sa.Column("name", sa.Text(), nullable=False),
+        *(sa.Column(name, INTEGER, nullable=False) for name in ("position", "added_ms", "delivered_ms")),
+        sa.PrimaryKeyConstraint("name", name="event_target_pk"),
     )
 
 
