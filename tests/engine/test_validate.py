@@ -218,6 +218,7 @@ def single_faults() -> Iterator[Case]:
     yield from fields_of(polling, "", bot | {"poll": NO_NAMES, "want": NO_NUMBERS})
     yield from fields_of(polling, "", {"begun": NO_BEGUN})
     yield from fields_of(greeting, "", {"begun": NO_BEGUN})
+    yield from fields_of(greeting, "", {"replaces": NO_NAMES, "adopts": [None, *NO_BEGUN]})
     yield from fields_of(
         polling, "", {"wait_ms": [None, "1", True], "with_definitions": [None, "no"], "outputs": [None, [], 1]}
     )

@@ -25,7 +25,9 @@ def come(
     harness: LifecycleHarness, name: str, pool: str = "default", session: str = "s1", version: str = ""
 ) -> Refusal | None:
     dimensions = canonical({"id": name, "pool": pool})
-    return harness.do(lambda transaction: hello(transaction, [Hello(name, session, dimensions, version=version)]))[0]
+    (answer,) = harness.do(lambda transaction: hello(transaction, [Hello(name, session, dimensions, version=version)]))
+    assert not isinstance(answer, tuple), "it adopts nothing"
+    return answer
 
 
 def lose(harness: LifecycleHarness, name: str) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from taskyard.core.fleet import GUARD_MS, LEASE_MS, MISSING_WITHIN_MS
 from taskyard.core.states import Millis, State
+from taskyard.core.structs import struct_replace
 from taskyard.engine.failpoints import Boundary
-from taskyard.lifecycle.commands import Code, Done, Goodbye, Lease, Refusal, Renewed
+from taskyard.lifecycle.commands import Begun, Code, Done, Goodbye, Lease, Refusal, Renewed
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.timeouts import mark_missing_bots
 from tests.engine.harness import WAIT_S, wide
@@ -219,6 +220,51 @@ def test_a_report_and_a_new_session_follow_one_another(pair: Pair, early: str) -
         assert isinstance(answers[1], Refusal)
         assert answers[1].code is Code.SESSION_REPLACED
         assert bots(one, labels["t0"]) == [("b1", "lose")]
+
+
+def test_an_attempt_is_adopted_or_ends_with_its_lease_and_never_both(pair: Pair) -> None:
+    one, two = pair
+    one.submit(wide(ROUNDS))
+    one.hello("here/0")
+    outcomes: Counter[bool] = Counter()
+    for number in range(ROUNDS):
+        (lease,) = one.claim(session=f"here/{number}")
+        one.run_for(OVER_MS)
+        adopted, _ = run_concurrently(lambda lease=lease, number=number: adopt(one, lease, number), two.run_timeouts)  # type: ignore[misc]
+        assert isinstance(adopted, list)
+        outcomes[bool(adopted)] += 1
+        outcome = bots(one, lease.task)[lease.attempt - 1]
+        assert outcome == ("b1", None if adopted else "lose")
+        if adopted:
+            assert one.end(adopted[0], session=f"here/{number + 1}") == Done(lease.task, State.SUCCESSFUL)
+        else:
+            two.claim()  # so that the next round takes another task
+    assert sum(outcomes.values()) == ROUNDS
+
+
+def test_a_hello_that_is_repeated_at_another_server_adopts_once(pair: Pair) -> None:
+    one, two = pair
+    one.submit(wide(ROUNDS))
+    one.hello("here/0")
+    for number in range(ROUNDS // 4):
+        (lease,) = one.claim(session=f"here/{number}")
+        first, second = run_concurrently(lambda: adopt(one, lease, number), lambda: adopt(two, lease, number))  # noqa: B023
+        assert first == second
+        assert first[0].fence > lease.fence
+        assert one.end(first[0], session=f"here/{number + 1}") == Done(lease.task, State.SUCCESSFUL)
+
+
+def adopt(server: Server, lease: Lease, number: int) -> list[Lease]:
+    """Begin the next session of b1 in its folder, which goes on with a lease."""
+    said = struct_replace(
+        server.greeting(f"here/{number + 1}", "b1"),
+        begun=(),
+        replaces=f"here/{number}",
+        adopts=(Begun(lease.task, lease.attempt, lease.fence),),
+    )
+    answer = server.engine.hello(said)
+    assert isinstance(answer, tuple), answer
+    return [Lease(found.task, found.attempt, found.fence, found.lease_until_ms) for found in answer]
 
 
 def test_of_two_first_sessions_of_a_bot_the_later_ends_what_the_earlier_took(pair: Pair) -> None:

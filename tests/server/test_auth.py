@@ -205,6 +205,24 @@ def test_the_token_of_a_lost_attempt_is_worth_nothing_though_another_runs(server
     assert server.ask("GET", path, token=server.run_token(second)).status == 200
 
 
+def test_a_running_task_keeps_its_token_when_its_restarted_bot_adopts_it(server: RunningServer) -> None:
+    made = server.submit(graph(a=task()))
+    server.hello(session="here/1")
+    (lease,) = server.claim(session="here/1")
+    token, path = server.run_token(lease), f"/api/v1/graphs/{made.id}"
+    adopts = [{"task": made.tasks["a"], "attempt": lease.attempt, "fence": lease.fence}]
+    body = {"bot": "b1", "session": "here/2", "slots": 8, "begun": [], "replaces": "here/1", "adopts": adopts}
+    welcome = server.ask("POST", "/api/v1/bot/hello", body, token=server.token(kind="bot"))
+    assert welcome.status == 200, welcome.body
+    (adopted,) = welcome.json["adopted"]
+    assert (adopted["task"], adopted["attempt"]) == (made.tasks["a"], 1)
+    assert adopted["fence"] > lease.fence
+    assert server.ask("GET", path, token=token).status == 200
+    published = server.ask("PUT", f"/api/v1/tasks/{made.tasks['a']}/progress", b"half", token=token)
+    assert published.status < 300, published.body
+    assert server.ask("GET", path, token=server.signer.sign(lease.task, 1, lease.fence + 1)).status == 401
+
+
 # Denials and the audit.
 
 

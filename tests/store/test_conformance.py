@@ -183,7 +183,7 @@ def test_an_empty_set_reads_and_changes_nothing(store: Store) -> None:
             repo.tasks.read([]), repo.tasks.definitions([]), repo.tasks.with_labels(1, []), repo.tasks.leased_by([], 9),
             repo.tasks.owned_definitions([]),
             repo.tasks.claim_candidates([], 9), repo.graphs.read([]), repo.graphs.peek([]), repo.edges.into([]),
-            repo.attempts.leased_by_poll([]), repo.events.answers([]), repo.bots.read([]),
+            repo.attempts.leased_by_poll([]), repo.attempts.open_of([]), repo.events.answers([]), repo.bots.read([]),
             repo.continuations.of_tasks([]),
             repo.queues.with_dimensions([]), repo.queues.with_hashes([]), repo.admission.contenders_among([]),
             repo.admission.mutexes_of([]), repo.admission.limits_of([]), repo.admission.holds_of([]),

@@ -355,14 +355,22 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
         task.lease_until_ms, task.due_ms, task.stored = LATER, LATER, task.state
         repo.tasks.write_unmoved([task])
         assert repo.tasks.leased_with_session(["b1", "b2"], 9) == [(1, "b1", "here/s1")]
-        repo.tasks.end_leases([("b1", "here/s/", NOW, NOW + 1), ("b2", "", NOW, NOW + 1)])
+        repo.tasks.end_leases([("b1", "here/s/", "", NOW, NOW + 1), ("b2", "", "", NOW, NOW + 1)])
+        repo.tasks.end_leases([("b1", "here/", "here/s1", NOW, NOW + 1)])
         assert repo.tasks.read([1])[0].lease_until_ms == LATER
-        repo.tasks.end_leases([("b1", "here/", NOW, NOW + 1), ("b2", "", NOW, NOW + 1)])
+        repo.tasks.end_leases([("b1", "here/", "", NOW, NOW + 1), ("b2", "", "", NOW, NOW + 1)])
         (over,) = repo.tasks.read([1])
         assert (over.lease_until_ms, over.due_ms) == (NOW, NOW + 1)
+        assert repo.attempts.open_of([1, 2]) == {1: (1, "here/s1", LARGEST)}
+        for session, fence in (("here/s2", 7), ("here/s3", 8)):
+            repo.attempts.adopt([(1, 1, session, fence)])
+            assert repo.attempts.open_of([1]) == {1: (1, session, LARGEST)}
         repo.attempts.end([(1, 1, LATER, "fail", "exit_code", 3)])
+        assert repo.attempts.open_of([1]) == {}
+        repo.attempts.adopt([(1, 1, "here/s4", 9)])
         repo.attempts.add_results([(1, 1, "{}")])
         (attempt,) = repo.attempts.of(1)
+        assert (attempt.session, attempt.fence, attempt.claim_fence) == ("here/s3", 8, LARGEST)
         assert (attempt.ended_ms, attempt.signal, attempt.reason, attempt.exit_code) == (LATER, "fail", "exit_code", 3)
         assert repo.attempts.count_lost(1, 2, ["exit_code"]) == 0  # as its bot reported
     with pytest.raises(TransactionConflict), store.write() as repo:

@@ -135,7 +135,7 @@ def test_a_statement_that_bypasses_the_cache_clears_it_after_the_transaction(sql
         repo.tasks.get([2])
     with sqlite.write() as repo:
         if method == "end_leases":
-            repo.tasks.end_leases([("b", "", NOW - 5, NOW - 4)])
+            repo.tasks.end_leases([("b", "", "", NOW - 5, NOW - 4)])
         else:
             getattr(repo.tasks, method)([2])
         assert repo.tasks.cached(2) is not None

@@ -45,6 +45,7 @@ from taskyard.lifecycle.admission.scheduler import Admission, PassOutcome
 from taskyard.lifecycle.cancel import cancel_listed
 from taskyard.lifecycle.children import ChildOf
 from taskyard.lifecycle.commands import (
+    Adopted,
     Approve,
     BulkOutcome,
     Cancel,
@@ -474,9 +475,9 @@ class Engine:
 
     # Messages of bots.
 
-    def hello(self, command: Hello) -> Refusal | None:
+    def hello(self, command: Hello) -> Refusal | tuple[Adopted, ...] | None:
         """Begin a bot's session, or update what changed about the bot; refuse a session that was replaced."""
-        answer: Refusal | None = answer_of(self.ask(Hello, command))
+        answer: Refusal | tuple[Adopted, ...] | None = answer_of(self.ask(Hello, command))
         return answer
 
     def poll(self, command: Poll) -> PollOutcome | Refusal:
@@ -724,9 +725,9 @@ class AsyncEngine:
         """Store the result, the progress or the checkpoint of a running task."""
         return await asyncio.to_thread(self._engine.publish, command, key)
 
-    async def hello(self, command: Hello) -> Refusal | None:
+    async def hello(self, command: Hello) -> Refusal | tuple[Adopted, ...] | None:
         """Begin a bot's session, or update what changed about the bot; refuse a session that was replaced."""
-        answer: Refusal | None = await asyncio.wrap_future(self._engine.ask(Hello, command))
+        answer: Refusal | tuple[Adopted, ...] | None = await asyncio.wrap_future(self._engine.ask(Hello, command))
         return answer
 
     async def poll(self, command: Poll) -> PollOutcome | Refusal:

@@ -1,9 +1,9 @@
 """Sessions of bots: a session begins, a bot polls, a session ends.
 
 A bot that begins another session in the same folder has lost what the last session ran there: those attempts end at
-once. A bot that begins in another folder, or on another machine, does not know what the bot of this name runs
-elsewhere: those attempts end with their leases, or when that bot says goodbye. Requests of a session that was replaced
-are refused.
+once. Those that it adopts, because they run outside of the bot and still do, get a new fence and go on. A bot that
+begins in another folder, or on another machine, does not know what the bot of this name runs elsewhere: those attempts
+end with their leases, or when that bot says goodbye. Requests of a session that was replaced are refused.
 """
 
 from collections import defaultdict
@@ -11,18 +11,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
-from taskyard.core import fleet
+from taskyard.core import attempt_policy, fleet
 from taskyard.core.matching import pool_of
 from taskyard.core.resources import with_slots
-from taskyard.core.states import Millis, Signal
+from taskyard.core.states import LEASED, STOPPED, Millis, Signal
 from taskyard.core.structs import struct_replace
 from taskyard.lifecycle import lost_attempts
 from taskyard.lifecycle.bot_care import count_failures, refuse_while_used
 from taskyard.lifecycle.bot_events import CONNECTED, ENDED, ERROR, FREED, record_event
-from taskyard.lifecycle.commands import NO_SUBJECT, Begun, Code, Goodbye, Hello, Poll, Refusal
+from taskyard.lifecycle.commands import NO_SUBJECT, Adopted, Begun, Code, Goodbye, Hello, Poll, Refusal
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.repo.bots import BotRecord, encode_caches, encode_dimensions
-from taskyard.store.rows import CallingBot
+from taskyard.store.rows import CallingBot, TaskRecord
+from taskyard.wire.bot_protocol import POLL_ITEMS_MAX
 
 #: How many polls and sessions of a bot are stored, to recognize repeats. Only a few can be on their way at once.
 KEPT_MAX: Final = 8
@@ -30,26 +31,28 @@ KEPT_MAX: Final = 8
 ELSEWHERE: Final = (
     "in another folder or on another machine; what the bot of this name runs elsewhere ends with its leases"
 )
+#: The text of the event of a bot that goes on with attempts of its last session.
+ADOPTED: Final = "it goes on with attempts of its last session: {}"
 #: The audit action.
 FREE: Final = "free_bot"
 #: How many attempts one transaction ends as lost: about as many as a bot holds.
 LOST_MAX: Final = 400
 
 
-def hello(transaction: Transaction, hellos: Sequence[Hello]) -> list[Refusal | None]:
-    """Begin sessions, or update bots.
+def hello(transaction: Transaction, hellos: Sequence[Hello]) -> list[Refusal | tuple[Adopted, ...] | None]:
+    """Begin sessions, or update bots; answer with what those that adopt attempts still have of them.
 
     A hello of a replaced session is refused, and so is a bot whose name belongs to another pool.
     """
-    answers: list[Refusal | None] = []
+    answers: list[Refusal | tuple[Adopted, ...] | None] = []
     for some in _split_by_repeated_bot(hellos):
         known = transaction.repo.bots.read({one.bot for one in some})
         bound = transaction.repo.bots.bound_names([one.bot for one in some if one.bot not in known])
         refusals = {one.bot: _refuse_hello(known.get(one.bot), bound.get(one.bot), one) for one in some}
         transaction.repo.bots.unbind_names([bot for bot in bound if refusals[bot] is None])
-        taken = _begin_sessions(transaction, known, [one for one in some if refusals[one.bot] is None])
+        taken, adopted = _begin_sessions(transaction, known, [one for one in some if refusals[one.bot] is None])
         refusals |= {bot: _refuse_other_pool(bot) for bot in taken}
-        answers += [refusals[one.bot] for one in some]
+        answers += [refusals[one.bot] or adopted.get(one.bot) for one in some]
     return answers
 
 
@@ -65,10 +68,15 @@ def _split_by_repeated_bot(hellos: Sequence[Hello]) -> Iterator[Sequence[Hello]]
     yield hellos[start:]
 
 
-def _begin_sessions(transaction: Transaction, known: Mapping[str, BotRecord], hellos: Sequence[Hello]) -> set[str]:
-    """Begin sessions; return the bots whose names another server has just given to another pool."""
+def _begin_sessions(
+    transaction: Transaction, known: Mapping[str, BotRecord], hellos: Sequence[Hello]
+) -> tuple[set[str], dict[str, tuple[Adopted, ...]]]:
+    """Begin sessions.
+
+    Return the bots whose names another server has just given to another pool, and what bots adopted.
+    """
     if not hellos:
-        return set()
+        return set(), {}
     begun = [one for one in hellos if one.bot not in known or known[one.bot].session != one.session]
     new = {one.bot for one in begun}
     now = transaction.now
@@ -85,18 +93,69 @@ def _begin_sessions(transaction: Transaction, known: Mapping[str, BotRecord], he
     # An admin wanted the earlier bot of this name to end, not this one.
     transaction.repo.bots.clear_terminations([id for id in new if id in known and known[id].facts.ending])
     # Only now: if two first sessions begin at once, the later one sees the earlier only after it has its own row.
+    adopted = {one.bot: _adopt(transaction, one) for one in hellos if one.adopts}
     lives = [(one.bot, fleet.lives_of(one.session)) for one in begun]
-    end_lost_attempts(transaction, lives, {one.bot: one.begun for one in begun})
+    kept = {one.bot: one.session for one in begun}
+    end_lost_attempts(transaction, lives, {one.bot: one.begun for one in begun}, kept=kept)
     dimensions = {one.bot: encode_dimensions(with_slots(one.dimensions, one.slots)) for one in hellos}
     transaction.repo.bots.set_dimensions(list(dimensions.items()))
     transaction.repo.bots.set_snapshots(now, [_snapshot(one, dimensions[one.bot]) for one in hellos])
     elsewhere = {one.bot for one in begun if _begins_elsewhere(known.get(one.bot), one.session)}
-    record_event(transaction, sorted(new - elsewhere), CONNECTED)
+    going_on = {bot: ADOPTED.format(len(some)) for bot, some in adopted.items() if some and bot in new - elsewhere}
+    for bot, note in going_on.items():
+        record_event(transaction, [bot], CONNECTED, note)
+    record_event(transaction, sorted(new - elsewhere - going_on.keys()), CONNECTED)
     record_event(transaction, sorted(elsewhere), CONNECTED, ELSEWHERE)
     for one in hellos:
         transaction.mark_bot_changed(one.bot)
     transaction.mark_dirty(None)
-    return taken
+    return taken, adopted
+
+
+def _adopt(transaction: Transaction, one: Hello) -> tuple[Adopted, ...]:
+    """Move to a session the leases that an earlier one in its folder had; those that it has already stay as they are.
+
+    An attempt is named by the fence of its claim, which its bot knows also if it missed the answer to an earlier hello.
+    """
+    folder = fleet.lives_of(one.session)
+    if not folder or fleet.lives_of(one.replaces) != folder:
+        return ()
+    tasks = transaction.lock_tasks({ref.task for ref in one.adopts})
+    attempts = transaction.repo.attempts.open_of(list(tasks))
+    moved: list[TaskRecord] = []
+    adopted: list[Adopted] = []
+    for ref in dict.fromkeys(one.adopts):
+        task = tasks.get(ref.task)
+        number, session, fence = attempts.get(ref.task, (0, "", 0))
+        if (
+            task is None
+            or task.state not in LEASED
+            or task.bot != one.bot
+            or (number, fence) != (ref.attempt, ref.fence)
+        ):
+            continue
+        if fleet.lives_of(session) != folder:
+            continue
+        if session != one.session:
+            _renumber(transaction, task)
+            moved.append(task)
+        assert task.lease_until_ms is not None, "a leased task has a lease"
+        stop = task.state in STOPPED
+        adopted.append(Adopted(task.id, ref.attempt, task.fence, Millis(task.lease_until_ms), stop))
+    transaction.repo.attempts.adopt([(task.id, task.life.attempt, one.session, task.fence) for task in moved])
+    return tuple(adopted)
+
+
+def _renumber(transaction: Transaction, task: TaskRecord) -> None:
+    """Give the lease of a task a new fence, and its full length."""
+    assert task.lease_until_ms is not None, "a leased task has a lease"
+    now = transaction.now
+    task.fence = attempt_policy.fence_after(task.fence, now)
+    until = attempt_policy.lease_until(now, transaction.lease_ms, task.rules.deadline_ms)
+    if until is not None and until > task.lease_until_ms:
+        task.lease_until_ms = until
+        task.due_ms = attempt_policy.due_at(task.life, task.rules, until, now)
+    transaction.mark_changed(task)
 
 
 def _names_taken(transaction: Transaction, known: Mapping[str, BotRecord], begun: Sequence[Hello]) -> set[str]:
@@ -194,18 +253,23 @@ def end_lost_attempts(
     sessions: Sequence[tuple[str, str]],
     begun: Mapping[str, Collection[Begun] | None] = {},
     *,
+    kept: Mapping[str, str] = {},
     are_failures: bool = True,
 ) -> None:
     """End as lost the attempts of bots in sessions whose names, with a slash at the end, begin with the given prefix.
 
-    `begun` are the attempts that each bot had begun, if known: the others are returned and cost nothing.
-    `are_failures`: the bots did not end on purpose. If there are too many for one transaction, the leases of the rest
-    end now, and their timeouts end the attempts.
+    `begun` are the attempts that each bot had begun, if known: the others are returned and cost nothing. `kept` is the
+    session of each bot whose attempts do not end. `are_failures`: the bots did not end on purpose. If there are too
+    many for one transaction, the leases of the rest end now, and their timeouts end the attempts.
     """
     prefixes: dict[str, tuple[str, ...]] = defaultdict(tuple)
     for bot, prefix in sessions:
         prefixes[bot] += (prefix,)
-    found = transaction.repo.tasks.leased_with_session(sorted(prefixes), LOST_MAX + 1)
+    found = [
+        one
+        for one in transaction.repo.tasks.leased_with_session(sorted(prefixes), LOST_MAX + POLL_ITEMS_MAX + 1)
+        if one[2] != kept.get(one[1])
+    ][: LOST_MAX + 1]
     holders = {id: bot for id, bot, session in found if f"{session}/".startswith(prefixes[bot])}
     transitions = []
     for task in transaction.lock_tasks(list(holders)).values():
@@ -220,7 +284,8 @@ def end_lost_attempts(
         count_failures(transaction, failed)
     if len(found) > LOST_MAX:
         now = transaction.now
-        transaction.repo.tasks.end_leases([(*one, Millis(now - fleet.GUARD_MS), now) for one in sessions])
+        ended = [(bot, prefix, kept.get(bot, ""), Millis(now - fleet.GUARD_MS), now) for bot, prefix in sessions]
+        transaction.repo.tasks.end_leases(ended)
 
 
 def _with_line(known: str, line: str) -> str:

@@ -74,6 +74,9 @@ class Hello:
     version: NameOrEmpty = ""  # of its program
     # The attempts that earlier processes of the bot in this folder had begun; None: unknown.
     begun: _Begun | None = None
+    # An earlier session in this folder, and its attempts that this one goes on with, with the fences of their claims.
+    replaces: NameOrEmpty = ""
+    adopts: _Begun = ()
 
 
 class Goodbye(bot_protocol.Goodbye, frozen=True):
@@ -180,6 +183,17 @@ class Refusal:
     code: Code
     text: str
     faults: tuple[Fault, ...] = ()
+
+
+@value
+class Adopted:
+    """A session goes on with an attempt of an earlier one."""
+
+    task: int
+    attempt: int
+    fence: int
+    lease_until_ms: Millis
+    stop: bool  # a person has canceled it
 
 
 @value

@@ -39,7 +39,9 @@ from taskyard.server.tokens import (
     RunTokenSigner,
     scope,
 )
+from taskyard.store.connection import Repo
 from taskyard.store.repo.tokens import TokenRow
+from taskyard.store.rows import TaskRecord
 
 # Callers.
 
@@ -245,10 +247,19 @@ class Auth:
             if not found or found[0].state not in LEASED:
                 return None
             record = found[0]
+            if record.life.attempt != token.attempt or not _has_fence(repo, record, token.fence):
+                return None
             submitter, user = repo.task_list.owners([record.id])[record.id]
             pools = repo.graphs.pools_of([record.graph])[record.graph]
-        is_its_own = record.life.attempt == token.attempt and record.fence == token.fence
-        return RunScope(token, record.graph, pools, submitter, user, record.priority) if is_its_own else None
+        current = token._replace(fence=record.fence)
+        return RunScope(current, record.graph, pools, submitter, user, record.priority)
+
+
+def _has_fence(repo: Repo, record: TaskRecord, fence: int) -> bool:
+    """Whether a fence is that of the lease of a task, or that of its claim if its bot has adopted the attempt since."""
+    if fence == record.fence:
+        return True
+    return record.id in (found := repo.attempts.open_of([record.id])) and found[record.id][2] == fence
 
 
 def _key(text: str) -> bytes:

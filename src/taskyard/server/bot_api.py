@@ -171,10 +171,15 @@ class BotApi:
             message.draining,
             message.version,
             message.begun,
+            message.replaces,
+            message.adopts,
         )
-        self._check(await _result_of(self._engine.ask(commands.Hello, hello)), pool)
+        answer = await _result_of(self._engine.ask(commands.Hello, hello))
+        self._check(answer, pool)
         spans = (self._engine.lease_ms, fleet.GUARD_MS, self._wait_max_ms)
-        return _json(wire.Welcome(message.bot, pool, *spans, fleet.update_advice(message.version, self._version)))
+        advice, now = fleet.update_advice(message.version, self._version), self._engine.clock.now()
+        adopted = [_adopted(one, now) for one in answer or ()]
+        return _json(wire.Welcome(message.bot, pool, *spans, advice, adopted))
 
     async def _goodbye(self, body: bytes, pool: str, _: Receive) -> Reply:
         goodbye = struct_replace(_decode(commands.Goodbye, body), pool=pool)
@@ -262,6 +267,10 @@ class BotApi:
             definition.submitter,
             definition.takes,
         )
+
+
+def _adopted(one: commands.Adopted, now: Millis) -> wire.Adopted:
+    return wire.Adopted(_text(one.task), one.attempt, one.fence, max(0, one.lease_until_ms - now), one.stop)
 
 
 class _PollWatch:

@@ -40,6 +40,7 @@ CREATE TABLE attempt (
 	round INTEGER DEFAULT 0 NOT NULL,
 	slice_index INTEGER DEFAULT 0 NOT NULL,
 	snapshot_id INTEGER,
+	claim_fence INTEGER,
 	claimed_ms INTEGER NOT NULL,
 	ended_ms INTEGER,
 	signal TEXT,

@@ -163,6 +163,7 @@ class TaskRecord(msgspec.Struct, gc=False):
             self.open_continuations,
             int(self.needs_admission),
             self.life.waits_since_ms,
+            self.fence,
             self.lease_until_ms,
             self.due_ms,
         )

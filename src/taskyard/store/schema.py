@@ -854,6 +854,7 @@ attempt = Table(
     count("round"),
     count("slice_index"),
     Column("snapshot_id", integer(), nullable=True),  # what its bot was then
+    moment("claim_fence"),  # the fence of its claim, if a later session has adopted it; tokens of its tasks have it
     moment("claimed_ms", nullable=False),
     moment("ended_ms"),
     words("signal", nullable=True),

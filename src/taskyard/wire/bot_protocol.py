@@ -144,6 +144,10 @@ class Hello(Message, Generic[TaskRef], frozen=True):
     # The attempts that earlier lives in the same folder had begun; the other attempts that they had leased come back at
     # no cost. None: unknown.
     begun: Annotated[tuple[Begun[TaskRef], ...], Meta(max_length=POLL_ITEMS_MAX)] | None = None
+    # An earlier session in the same folder, and its attempts that still run and that this session goes on with, each
+    # with the fence of its claim. The leases of the others end.
+    replaces: NameOrEmpty = ""
+    adopts: Annotated[tuple[Begun[TaskRef], ...], Meta(max_length=POLL_ITEMS_MAX)] = ()
 
 
 class Stats(Message, frozen=True):
@@ -235,6 +239,16 @@ class Trouble(Message, frozen=True):
 # From the server to bots.
 
 
+class Adopted(Message, frozen=True):
+    """An attempt that a session goes on with: its lease belongs to that session now, and has a new fence."""
+
+    task: str
+    attempt: int
+    fence: int
+    lease_ms: int  # what is left of the lease
+    stop: bool = False  # a person has canceled it
+
+
 class Welcome(Message, frozen=True):
     """The settings that the bot and this server share."""
 
@@ -244,6 +258,7 @@ class Welcome(Message, frozen=True):
     guard_ms: int  # how long after that the server waits before it gives the task to another bot
     wait_max_ms: int
     update: str | None = None  # why its program should be replaced by a newer one
+    adopted: list[Adopted] = []  # of the attempts that the hello names, those that the bot still has
 
 
 class Lease(Message, frozen=True):

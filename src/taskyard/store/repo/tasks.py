@@ -201,9 +201,12 @@ class TaskRepo:
         )
 
     def end_leases(self, rows: Sequence[Row]) -> None:
-        """End leases of bots; timeouts do the rest. A row: bot, prefix of session names, lease end, due time."""
+        """End leases of bots; timeouts do the rest.
+
+        A row: bot, prefix of session names, the session that keeps its leases, lease end, due time.
+        """
         self._session.execute_many(
-            "end_leases", [(bot, sessions, "/", until, due) for bot, sessions, until, due in rows]
+            "end_leases", [(bot, sessions, kept, "/", until, due) for bot, sessions, kept, until, due in rows]
         )
         self._cache.mark_stale()
 
@@ -465,6 +468,7 @@ class AttemptRow:
     reason: str | None
     exit_code: int | None
     snapshot: int | None = None  # the id of what its bot was then
+    claim_fence: int | None = None  # the fence of its claim, if a later session has adopted it
 
 
 class AttemptRepo:
@@ -501,6 +505,15 @@ class AttemptRepo:
     def of(self, task: int) -> list[AttemptRow]:
         """Return all attempts of a task."""
         return [AttemptRow(*row) for row in self._session.fetch("select_attempts", task)]
+
+    def open_of(self, tasks: Collection[int]) -> dict[int, tuple[int, str, int]]:
+        """Return the open attempt of each task: its number, its session, and the fence of its claim."""
+        rows = self._session.fetch("select_open_attempts", tasks) if tasks else ()
+        return {row[0]: (row[1], row[2], row[3]) for row in rows}
+
+    def adopt(self, rows: Sequence[Row]) -> None:
+        """Move open attempts to another session: task, number, session, fence."""
+        self._session.execute_many("adopt_attempts", rows)
 
     def leased_by_poll(self, bots: Collection[str]) -> list[tuple[str, str, int]]:
         """Return the tasks that bots hold: bot, the poll that gave the task, task."""

@@ -18,8 +18,17 @@ INSERT INTO result (task_id, attempt, body, digest) VALUES (:task_id, :attempt, 
 ON CONFLICT (task_id, attempt) DO UPDATE SET body = excluded.body, digest = excluded.digest;
 
 -- select_attempts(task_id: int): all attempts of a task.
-SELECT number, bot_id, session, poll_id, fence, round, slice_index, claimed_ms, ended_ms, signal, reason, exit_code, snapshot_id
+SELECT number, bot_id, session, poll_id, fence, round, slice_index, claimed_ms, ended_ms, signal, reason, exit_code, snapshot_id,
+       claim_fence
   FROM attempt WHERE task_id = :task_id ORDER BY number;
+
+-- select_open_attempts(tasks: ints): the open attempts of tasks, with their sessions and the fences of their claims.
+SELECT task_id, number, session, COALESCE(claim_fence, fence) FROM attempt
+ WHERE task_id IN (:tasks) AND ended_ms IS NULL;
+
+-- each adopt_attempts(task_id: int, number: int, session: text, fence: int): move open attempts to another session.
+UPDATE attempt SET session = :session, claim_fence = COALESCE(claim_fence, fence), fence = :fence
+ WHERE task_id = :task_id AND number = :number AND ended_ms IS NULL;
 
 -- select_leases_by_poll(bots: texts): the tasks that bots hold, with the polls that gave them.
 SELECT t.bot_id, a.poll_id, t.id FROM task t JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt

@@ -43,10 +43,10 @@ UPDATE task SET previous_state = :source, state = :state, reason = :reason, move
 -- each update_edge_counts(id: int, awaited: int, met: int, broken: int, impossible: int): write the edge counts of tasks.
 UPDATE task SET awaited = :awaited, met = :met, broken = :broken, impossible = :impossible WHERE id = :id;
 
--- each update_unmoved_tasks(id: int, state: text, reason: text, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_open: int, open_continuations: int, needs_admission: int, waits_since_ms: int, lease_until_ms: int, due_ms: int): write tasks that changed without moving.
+-- each update_unmoved_tasks(id: int, state: text, reason: text, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_open: int, open_continuations: int, needs_admission: int, waits_since_ms: int, fence: int, lease_until_ms: int, due_ms: int): write tasks that changed without moving.
 UPDATE task SET reason = :reason, awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
        handlers_ran = :handlers_ran, handlers_open = :handlers_open, open_continuations = :open_continuations, needs_admission = :needs_admission,
-       waits_since_ms = :waits_since_ms, lease_until_ms = :lease_until_ms, due_ms = :due_ms
+       waits_since_ms = :waits_since_ms, fence = :fence, lease_until_ms = :lease_until_ms, due_ms = :due_ms
  WHERE id = :id AND state = :state;
 
 -- each insert_tasks(id: int, graph_id: int, state: text, reason: text, moved_ms: int, not_before_ms: int, rules: text, kind: text, priority: int, created_ms: int, weight: int, join_rule: text, on_impossible: text, is_handler: int, is_constrained: int, awaited: int, met: int, broken: int, impossible: int, queue_id: int, due_ms: int, loading: int, caches: text): insert new tasks.
@@ -103,10 +103,10 @@ SELECT id, bot_id FROM task WHERE bot_id IN (:bots) LIMIT :count;
 SELECT t.id, t.bot_id, a.session FROM task t JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt
  WHERE t.bot_id IN (:bots) LIMIT :count;
 
--- each end_leases(bot_id: text, sessions: text, slash: text, until_ms: int, due_ms: int): end the leases that bots took in sessions with a name prefix; a slash follows each name before it is compared.
+-- each end_leases(bot_id: text, sessions: text, kept: text, slash: text, until_ms: int, due_ms: int): end the leases that bots took in sessions with a name prefix, except for one session; a slash follows each name before it is compared.
 UPDATE task SET lease_until_ms = :until_ms, due_ms = :due_ms WHERE bot_id = :bot_id AND lease_until_ms > :until_ms
    AND EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = task.id AND a.number = task.attempt
-                  AND SUBSTR(a.session || :slash, 1, LENGTH(:sessions)) = :sessions);
+                  AND SUBSTR(a.session || :slash, 1, LENGTH(:sessions)) = :sessions AND a.session <> :kept);
 
 -- The condition of the partial index is written out, as in `claim_candidates`.
 -- claim_kinds(queue_id: int, kinds: texts, count: int): the first waiting tasks of some kinds in a queue, locked; skips tasks that another transaction has locked.

@@ -215,6 +215,7 @@ def _attempt() -> None:
         sa.Column("round", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("slice_index", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("snapshot_id", INTEGER, nullable=True),
+        sa.Column("claim_fence", INTEGER, nullable=True),
         sa.Column("claimed_ms", INTEGER, nullable=False),
         sa.Column("ended_ms", INTEGER, nullable=True),
         sa.Column("signal", sa.Text(), nullable=True),
