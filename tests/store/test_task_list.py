@@ -1,12 +1,15 @@
 """What tasks are found by, on both databases."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
-from taskyard.core.ids import STEP
+from taskyard.core.ids import BLOCK, STEP
 from taskyard.core.states import State
 from taskyard.store.connection import Store, open_store
+from taskyard.store.queries import Row
+from taskyard.store.repo.task_list import BLOCKS_MAX
 from tests.store.rows import NOW, add_graph, add_tasks, move
 
 S = State
@@ -68,6 +71,36 @@ def test_tasks_are_found_by_state_bot_and_graph(filled: Store) -> None:
         assert len(repo.task_list.visible(IDS, [], None)) == 10
         assert repo.task_list.visible(IDS, [], {"other"}) == []
         assert repo.task_list.owners(IDS) == {IDS[0]: ("t1", "ada")}
+
+
+def test_tasks_of_a_bot_are_found_among_those_of_others_in_any_number_of_blocks(store: Store) -> None:
+    ids = [place * BLOCK for place in range(1, 2 * BLOCKS_MAX + 3)]
+    of_bot = sorted([*ids, *(id + STEP for id in ids[::3])])
+    with store.write() as repo:
+        repo.attempts.add([attempt(id, "b1") for id in of_bot])
+        repo.attempts.add([attempt(id + 2 * STEP, "b2") for id in ids])
+    with store.write() as repo:
+        repo.attempts.add([attempt(id, "b1", number=2) for id in ids[::2]])
+    with store.read() as repo:
+        assert repo.task_list.of_bot("b1", -1, 1_000) == of_bot
+        assert repo.task_list.of_bot("b0", -1, 1_000) == repo.task_list.of_bot("b1", of_bot[-1], 1_000) == []
+        for after in (ids[0], ids[0] + 5, ids[3] + STEP, ids[BLOCKS_MAX - 1], ids[BLOCKS_MAX]):
+            for count in (1, 3, BLOCKS_MAX, 3 * BLOCKS_MAX):
+                assert repo.task_list.of_bot("b1", after, count) == [id for id in of_bot if id > after][:count]
+
+
+def test_a_block_whose_transaction_was_rolled_back_is_stored_by_the_next_attempt_there(store: Store) -> None:
+    with suppress(RuntimeError), store.write() as repo:
+        repo.attempts.add([attempt(IDS[0], "b1")])
+        raise RuntimeError
+    with store.write() as repo:
+        repo.attempts.add([attempt(IDS[0], "b1")])
+    with store.read() as repo:
+        assert repo.task_list.of_bot("b1", -1, 9) == [IDS[0]]
+
+
+def attempt(task: int, bot: str, number: int = 1) -> Row:
+    return (task, number, bot, "s", "p", number, 1, 0, NOW, None)
 
 
 def test_children_are_watched_until_their_attempt_has_ended(filled: Store) -> None:

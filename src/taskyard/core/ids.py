@@ -51,6 +51,10 @@ BOT_EVENT_DIGITS: Final = 12
 #: The distance between the keys of two neighbours that one call of `mint` made.
 STEP: Final = 1 << VERSION_BITS
 
+#: The span of a block of 1 024 neighbouring ids. With smaller ones, a bot has a block for every few of its tasks;
+#: with larger ones, the tasks of other bots there take long to pass over.
+BLOCK: Final = 1_024 * STEP
+
 _PLACE_BITS = TIME_BITS + CHANCE_BITS
 _PLACES = 1 << _PLACE_BITS
 _KEY_TEXT = re.compile(rf"[0-7][0-9a-f]{{{KEY_DIGITS - 1}}}")
@@ -98,6 +102,11 @@ def mint(now: Millis, count: int, chance: int, newest: Key | None = None) -> lis
 def last_key_since(moment: Millis) -> Key:
     """Give the greatest key that something created at a moment or later can have: what is newer has smaller keys."""
     return _key_at(_place(Millis(min(max(moment, EPOCH_MS), LAST_MS)), 0))
+
+
+def block_of(id: int) -> int:
+    """Return the block of neighbouring ids that an id is in."""
+    return id // BLOCK
 
 
 def stamp(key: Key) -> Stamp:

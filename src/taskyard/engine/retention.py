@@ -55,7 +55,7 @@ class RetentionThread:
         self._store = store
         self._clock = clock
         self._name = name
-        self._queues_due_ms = 0
+        self._daily_due_ms = 0
         self._wake = Event()
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="taskyard-retention", daemon=True)
@@ -86,7 +86,10 @@ class RetentionThread:
             return
         self._delete_due()
         self._delete_bots()
-        self._delete_queues(times)
+        if self._clock.now() >= self._daily_due_ms:  # these read all tasks, or nearly
+            self._daily_due_ms = self._clock.now() + DAY_MS
+            self._delete_queues(times)
+            self._page_through(retention.newest_purged_block(self._clock.now()), retention.purge_attempt_blocks)
         self._repeat(lambda transaction: retention.purge_snapshots(transaction, times))
         self._repeat(lambda transaction: retention.purge_tokens(transaction, times))
         self._page_through(0, lambda transaction, after: retention.purge_audits(transaction, times, after))
@@ -123,10 +126,7 @@ class RetentionThread:
             after = bots[-1][0]
 
     def _delete_queues(self, times: RetentionTimes) -> None:
-        """Delete queues that no task uses, once a day: that reads all tasks."""
-        if self._clock.now() < self._queues_due_ms:
-            return
-        self._queues_due_ms = self._clock.now() + DAY_MS
+        """Delete queues that no task uses."""
         due: dict[int, Millis] = {}
         for found in self._pages(
             0, lambda repo, after: retention.find_idle_queues(repo, times, after, self._clock.now())

@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from taskyard.core.durations import DAY_MS
 from taskyard.core.explain_text import counted
 from taskyard.core.graph.state import settled
-from taskyard.core.ids import Key, text_of
+from taskyard.core.ids import Key, block_of, last_key_since, text_of
 from taskyard.core.retention import (
     ALL_POOLS,
     OF_GRAPHS,
@@ -243,6 +244,18 @@ def purge_audits(transaction: Transaction, times: RetentionTimes, after: int) ->
         return None
     found = transaction.repo.retention.old_audits(after, Millis(transaction.now - keep_ms), LOOKED_MAX)
     transaction.repo.retention.purge_audits(found)
+    return found[-1] if len(found) == LOOKED_MAX else None
+
+
+def newest_purged_block(now: Millis) -> int:
+    """Return the newest block of task ids into which no new task can come, whatever clock a server has."""
+    return block_of(last_key_since(Millis(now - DAY_MS)))
+
+
+def purge_attempt_blocks(transaction: Transaction, after: int) -> int | None:
+    """Delete blocks of attempts without tasks, from one on; return where to go on, None at the end."""
+    found = transaction.repo.retention.attempt_blocks(after, LOOKED_MAX)
+    transaction.repo.retention.purge_attempt_blocks(found)
     return found[-1] if len(found) == LOOKED_MAX else None
 
 

@@ -50,6 +50,13 @@ CREATE TABLE attempt (
 )
  WITHOUT ROWID
 ;
+CREATE TABLE attempt_block (
+	bot_id TEXT NOT NULL,
+	block INTEGER NOT NULL,
+	CONSTRAINT attempt_block_pk PRIMARY KEY (bot_id, block)
+)
+ WITHOUT ROWID
+;
 CREATE TABLE attempt_files (
 	task_id INTEGER NOT NULL,
 	attempt INTEGER NOT NULL,
@@ -662,7 +669,7 @@ CREATE INDEX bot_reserved ON bot (reserved_task_id) WHERE reserved_task_id IS NO
 CREATE INDEX queue_of_root ON queue (root, hash);
 CREATE INDEX bot_snapshot_used ON bot_snapshot (used_ms);
 CREATE INDEX bot_queue_queue ON bot_queue (queue_id);
-CREATE INDEX attempt_of_bot ON attempt (bot_id, task_id);
+CREATE INDEX attempt_block_block ON attempt_block (block);
 CREATE INDEX graph_loading ON graph (id) WHERE loader IS NOT NULL;
 CREATE UNIQUE INDEX graph_of_attempt ON graph (parent_id, parent_attempt) WHERE parent_id IS NOT NULL;
 CREATE INDEX graph_settled ON graph (moved_ms, id) WHERE active = 0 AND loader IS NULL;

@@ -90,7 +90,7 @@ class Repo:
         self.tasks = TaskRepo(session, self.cache)
         self.graphs = GraphRepo(session, self.cache, self.tasks)
         self.edges = EdgeRepo(session)
-        self.attempts = AttemptRepo(session)
+        self.attempts = AttemptRepo(session, self.cache)
         self.reuse = ReuseRepo(session)
         self.launches = LaunchRepo(session)
         self.output = OutputRepo(session)

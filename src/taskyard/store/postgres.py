@@ -33,6 +33,7 @@ from taskyard.store.queries import (
     statements,
     without_locks,
 )
+from taskyard.store.row_cache import CACHED_MAX, Block, RowCache
 
 #: How long to wait for the database. Its own time-outs are shorter.
 WAIT_MAX_MS: Final = 60_000
@@ -208,6 +209,7 @@ class PostgresStore:
         self.url = url
         self._pipelines: WeakKeyDictionary[psycopg.Connection[Any], Pipeline] = WeakKeyDictionary()
         self._writers: deque[psycopg.Connection[Any]] = deque()  # the connection that wrote last, while it is free
+        self._known_blocks: set[Block] = set()
         self._pool = ConnectionPool(
             url,
             min_size=1,
@@ -226,17 +228,24 @@ class PostgresStore:
     def write(self) -> Iterator[Repo]:
         """Open a write transaction; it is durable when the block ends, and rolled back if the block fails."""
         with _translated_errors(), self._writer() as connection, self._pipeline(connection) as pipeline:
-            session = PipelineSession(pipeline)
+            cache = RowCache(known_blocks=self._known_blocks)
             pipeline.send_text("BEGIN")
             try:
-                yield Repo(session)
+                yield Repo(PipelineSession(pipeline), cache)
                 pipeline.send_text("COMMIT")
                 pipeline.collect()
+                self._keep_blocks(cache.known_blocks)
             except BaseException:
                 with suppress(psycopg.Error):  # a lost connection has rolled back already
                     pipeline.send_text("ROLLBACK")
                     pipeline.collect()
                 raise
+
+    def _keep_blocks(self, stored: set[Block]) -> None:
+        """Remember blocks that are stored, so that they are not inserted again by each claim."""
+        if len(self._known_blocks) > CACHED_MAX:
+            self._known_blocks = set()
+        self._known_blocks |= stored
 
     @contextmanager
     def _writer(self) -> Iterator[psycopg.Connection[Any]]:

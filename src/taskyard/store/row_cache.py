@@ -6,7 +6,8 @@ single writer, so its cache also lives from one transaction to the next, which s
 process has written, and when a statement changed rows without the cache.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from taskyard.store.repo.admission import PoolRow
@@ -14,15 +15,28 @@ if TYPE_CHECKING:
 
 #: How many graphs, tasks and bots are cached: more than a large fleet works on at once. About twenty megabytes.
 CACHED_MAX: Final = 32_000
+#: A bot, and a block of task ids in which it had attempts. A stored one is deleted only once no task can come into it.
+Block: TypeAlias = tuple[str, int]
 
 
 class RowCache:
-    """Graphs, tasks and bots by id; all pools; and the number of the newest queue."""
+    """Graphs, tasks and bots by id; all pools; the number of the newest queue; and which blocks are stored."""
 
-    __slots__ = ("_outlives_transaction", "_stale", "bots", "graphs", "newest_queue", "pools", "tasks")
+    __slots__ = (
+        "_known_before",
+        "_outlives_transaction",
+        "_stale",
+        "bots",
+        "graphs",
+        "known_blocks",
+        "newest_queue",
+        "pools",
+        "tasks",
+    )
 
-    def __init__(self, outlives_transaction: bool = False) -> None:
+    def __init__(self, outlives_transaction: bool = False, known_blocks: Collection[Block] = ()) -> None:
         self._outlives_transaction = outlives_transaction
+        self._known_before = known_blocks
         self.clear()
 
     @property
@@ -39,6 +53,14 @@ class RowCache:
         """Whether to cache so many new tasks: half of the room is kept for rows that were asked for."""
         return len(self.tasks) + tasks <= CACHED_MAX // 2
 
+    def unknown_blocks(self, blocks: Collection[Block]) -> list[Block]:
+        """Return those of some blocks that may not be stored yet, in order; they are known from here on."""
+        unknown = sorted(
+            {block for block in blocks if block not in self.known_blocks and block not in self._known_before}
+        )
+        self.known_blocks.update(unknown)
+        return unknown
+
     def clear(self) -> None:
         """Forget every row."""
         self.graphs: dict[int, GraphRecord] = {}
@@ -46,6 +68,7 @@ class RowCache:
         self.bots: dict[str, CallingBot] = {}
         self.pools: list[PoolRow] | None = None
         self.newest_queue: int | None = None
+        self.known_blocks: set[Block] = set()
         self._stale = False
 
     def bypass(self) -> None:

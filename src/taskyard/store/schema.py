@@ -862,7 +862,17 @@ attempt = Table(
     Column("exit_code", integer(), nullable=True),
     sqlite_with_rowid=False,
 )
-Index("attempt_of_bot", attempt.c.bot_id, attempt.c.task_id)
+
+#: The blocks of neighbouring task ids (`core.ids.block_of`) in which bots had attempts. An index of attempts by bot
+#: would cost every life a quarter (`benchmarks.lives`, "64 commands per commit"): each bot has a page of its own there.
+attempt_block = Table(
+    "attempt_block",
+    metadata,
+    words("bot_id", primary_key=True),
+    key("block"),
+    sqlite_with_rowid=False,
+)
+Index("attempt_block_block", attempt_block.c.block)
 
 result = Table(
     "result",

@@ -10,7 +10,7 @@ import msgspec
 
 from taskyard.core.graph.gate import LISTENING, Edges, gate, signals
 from taskyard.core.graph.model import Mutex, Task
-from taskyard.core.ids import Key, text_of
+from taskyard.core.ids import Key, block_of, text_of
 from taskyard.core.states import LEASED, Impossible, Join, Signal, State
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.doctor.finding import ATTEMPT, EVENT, GRAPH, TASK, Finding, Value, broken
@@ -118,6 +118,7 @@ def _columns(one: CheckedAttempt, task: TaskRow, replay: Replay) -> Iterator[tup
     is_last = one.number == task.attempt
     if (one.ended_ms is None) != (is_last and task.state in LEASED):
         yield "ended_ms", one.ended_ms, "a time" if one.ended_ms is None else None
+    yield "block", one.block, block_of(task.id)
     yield "signal", one.signal, replay.ends.get(one.number, one.signal)
     if is_last:
         yield "fence", one.fence, task.fence

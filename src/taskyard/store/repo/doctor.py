@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from taskyard.core.graph.state import Handler
+from taskyard.core.ids import BLOCK
 from taskyard.core.states import On, State
 from taskyard.store.queries import Row, Session
 from taskyard.store.repo.bots import QueueRow, decode_dimensions
@@ -70,6 +71,7 @@ class CheckedAttempt(NamedTuple):
     claimed_ms: int
     ended_ms: int | None
     signal: str | None
+    block: int | None  # of `attempt_block`
 
 
 class GraphExtras(NamedTuple):
@@ -155,7 +157,8 @@ class DoctorRepo:
 
     def attempts(self, ids: Collection[int], task: int, number: int, count: int) -> list[CheckedAttempt]:
         """Read the attempts of tasks, in pages by task and number."""
-        return [CheckedAttempt(*row) for row in self._session.fetch("check_attempts", ids, task, number, count)]
+        found = self._session.fetch("check_attempts", ids, task, number, count, BLOCK)
+        return [CheckedAttempt(*row) for row in found]
 
     def events(self, ids: Collection[int], subject: int, number: int, count: int) -> list[EventRow]:
         """Read the events of tasks and graphs, in pages by subject and number."""

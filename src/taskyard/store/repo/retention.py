@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from taskyard.core.ids import BLOCK
 from taskyard.core.retention import PARTS, Kept, RetentionTimes, SettledGraph
 from taskyard.core.states import GraphState, Millis
 from taskyard.store.queries import Row, Session
@@ -142,6 +143,15 @@ class RetentionRepo:
     def purge_audits(self, ids: Collection[int]) -> int:
         """Delete those of some audit rows that concern no task or graph that exists."""
         return self._session.execute("purge_audits", ids) if ids else 0
+
+    def attempt_blocks(self, after: int, count: int) -> list[int]:
+        """Return blocks of task ids after one of them in which bots had attempts: older ones are greater."""
+        return [row[0] for row in self._session.fetch("select_attempt_blocks", after, count)]
+
+    def purge_attempt_blocks(self, blocks: Collection[int]) -> None:
+        """Forget which bots had attempts in those of some blocks that have no tasks any more."""
+        if blocks:
+            self._session.execute("purge_attempt_blocks", blocks, BLOCK)
 
     def _purge(self, names: Sequence[str], tasks: Collection[int], rows_max: int) -> int:
         """Run statements until so many rows are deleted; return how many more could have been."""

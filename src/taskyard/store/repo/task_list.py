@@ -1,14 +1,17 @@
-"""Repository of what tasks are found by: the tables `task_tag` and `task_child`, and indexes of `task` and `attempt`.
+"""Repository of what tasks are found by: tags, parents, the bots that had attempts, and indexes of `task`.
 
 Newer tasks have smaller ids, so pages in the order of ids begin with the newest.
 """
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
-from taskyard.core.ids import STEP
+from taskyard.core.ids import BLOCK, STEP, block_of
 from taskyard.core.states import State
 from taskyard.store.queries import Row, Session
 
+#: How many blocks one query reads for the tasks of a bot.
+BLOCKS_MAX: Final = 32
 _STATES = {state.value: state for state in State}
 
 
@@ -41,7 +44,16 @@ class TaskListRepo:
 
     def of_bot(self, bot: str, after: int, count: int) -> list[int]:
         """Return tasks after an id of which a bot had an attempt."""
-        return _ids(self._session.fetch("select_tasks_of_bot", bot, after, count))
+        found: list[int] = []
+        first, full = block_of(after), True
+        while full and len(found) < count:
+            blocks = _ids(self._session.fetch("select_blocks_of_bot", bot, first, BLOCKS_MAX))
+            full = len(blocks) == BLOCKS_MAX
+            if blocks:
+                left = count - len(found)
+                found += _ids(self._session.fetch("select_tasks_of_bot", bot, blocks, BLOCK, after, left))
+                first = blocks[-1] + 1
+        return found
 
     def of_graph(self, graph: int, after: int, count: int) -> list[int]:
         """Return tasks of a graph after an id."""

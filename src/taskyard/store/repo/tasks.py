@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from taskyard.core.graph.state import Tally
+from taskyard.core.ids import BLOCK
 from taskyard.core.states import FINAL, GraphState, Millis, On, Signal, State
 from taskyard.core.structs import struct_replace, value
 from taskyard.store.queries import SQLITE, Row, Session, statements
@@ -472,16 +473,22 @@ class AttemptRow:
 
 
 class AttemptRepo:
-    """The tables `attempt` and `result`."""
+    """The tables `attempt`, `attempt_block` and `result`."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("_cache", "_session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, cache: RowCache) -> None:
         self._session = session
+        self._cache = cache
 
     def add(self, rows: Sequence[Row]) -> None:
         """Insert attempts: task, number, bot, session, poll, fence, round, slice, claimed, snapshot of the bot."""
+        if not rows:
+            return
         self._session.execute_many("insert_attempts", rows)
+        unknown = self._cache.unknown_blocks([(row[2], row[0] // BLOCK) for row in rows])
+        # Two servers insert equal ones in one order, so they cannot wait for each other.
+        self._session.execute_many("insert_attempt_blocks", unknown)
 
     def end(self, rows: Sequence[Row]) -> None:
         """End attempts that are open: task, number, ended, signal, reason, exit code."""

@@ -2,6 +2,9 @@
 INSERT INTO attempt (task_id, number, bot_id, session, poll_id, fence, round, slice_index, claimed_ms, snapshot_id)
 VALUES (:task_id, :number, :bot_id, :session, :poll_id, :fence, :round, :slice_index, :claimed_ms, :snapshot_id);
 
+-- each insert_attempt_blocks(bot_id: text, block: int): store in which blocks of tasks bots have attempts.
+INSERT INTO attempt_block (bot_id, block) VALUES (:bot_id, :block) ON CONFLICT DO NOTHING;
+
 -- each end_attempts(task_id: int, number: int, ended_ms: int, signal: text, reason: text, exit_code: int): end attempts that are open.
 UPDATE attempt SET ended_ms = :ended_ms, signal = :signal, reason = :reason, exit_code = :exit_code
  WHERE task_id = :task_id AND number = :number AND ended_ms IS NULL;

@@ -52,8 +52,9 @@ SELECT c.task_id, c.notes, n.target
   FROM (SELECT task_id, COUNT(*) AS notes, MAX(CASE WHEN kind = :propagate THEN id END) AS latest FROM continuation
          WHERE task_id IN (:ids) GROUP BY task_id) c LEFT JOIN continuation n ON n.id = c.latest;
 
--- check_attempts(ids: ints, task_id: int, number: int, count: int): the attempts of tasks, in pages.
-SELECT task_id, number, bot_id, fence, claimed_ms, ended_ms, signal FROM attempt
+-- check_attempts(ids: ints, task_id: int, number: int, count: int, span: int): the attempts of tasks, in pages, each with its block, if that is stored.
+SELECT task_id, number, bot_id, fence, claimed_ms, ended_ms, signal,
+       (SELECT b.block FROM attempt_block b WHERE b.bot_id = attempt.bot_id AND b.block = attempt.task_id / :span) FROM attempt
  WHERE task_id IN (:ids) AND (task_id, number) > (:task_id, :number) ORDER BY task_id, number LIMIT :count;
 
 -- check_events(ids: ints, subject_id: int, number: int, count: int): the events of tasks and graphs, in pages.

@@ -109,3 +109,10 @@ SELECT id, queue_id FROM task WHERE id > :after ORDER BY id LIMIT :count;
 
 -- purge_queues(ids: ints, before_ms: int): delete queues, unless a task has come into them since a time.
 DELETE FROM queue WHERE id IN (:ids) AND used_ms < :before_ms;
+
+-- select_attempt_blocks(after: int, count: int): the blocks after one of them in which bots had attempts.
+SELECT DISTINCT block FROM attempt_block WHERE block > :after ORDER BY block LIMIT :count;
+
+-- purge_attempt_blocks(blocks: ints, span: int): delete those of some blocks that have no tasks.
+DELETE FROM attempt_block WHERE block IN (:blocks)
+   AND NOT EXISTS (SELECT 1 FROM task t WHERE t.id >= attempt_block.block * :span AND t.id < (attempt_block.block + 1) * :span);

@@ -42,12 +42,14 @@ SELECT id FROM task WHERE (gone_wrong, id) > (:state, :after) AND gone_wrong <= 
 -- select_held_tasks(after: int, count: int): tasks that bots hold, after an id.
 SELECT id FROM task WHERE bot_id > '' AND +id > :after ORDER BY +id LIMIT :count;
 
--- select_tasks_of_bot@sqlite(bot_id: text, after: int, count: int): tasks of which a bot had an attempt, after an id.
-SELECT DISTINCT task_id FROM attempt WHERE bot_id = :bot_id AND task_id > :after ORDER BY task_id LIMIT :count;
+-- select_blocks_of_bot(bot_id: text, first: int, count: int): the next blocks in which a bot had attempts.
+SELECT block FROM attempt_block WHERE bot_id = :bot_id AND block >= :first ORDER BY block LIMIT :count;
 
--- select_tasks_of_bot@postgres(bot_id: text, after: int, count: int): tasks of which a bot had an attempt, after an id.
-SELECT DISTINCT task_id, bot_id FROM attempt WHERE (bot_id, task_id) > (:bot_id, :after) AND bot_id <= :bot_id
- ORDER BY bot_id, task_id LIMIT :count;
+-- SQLite reads the tables of a cross join from left to right.
+-- select_tasks_of_bot(bot_id: text, blocks: ints, span: int, after: int, count: int): tasks of some blocks of which a bot had an attempt, after an id.
+SELECT DISTINCT a.task_id FROM attempt_block b CROSS JOIN attempt a
+ WHERE b.bot_id = :bot_id AND b.block IN (:blocks) AND a.task_id >= b.block * :span AND a.task_id < (b.block + 1) * :span
+   AND a.bot_id = :bot_id AND a.task_id > :after ORDER BY a.task_id LIMIT :count;
 
 -- select_tried_by_bot(ids: ints, bot_id: text): those of these tasks of which a bot had an attempt.
 SELECT DISTINCT task_id FROM attempt WHERE bot_id = :bot_id AND task_id IN (:ids) ORDER BY task_id;

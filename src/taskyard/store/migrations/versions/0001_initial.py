@@ -224,7 +224,14 @@ def _attempt() -> None:
         sa.PrimaryKeyConstraint("task_id", "number", name="attempt_pk"),
         sqlite_with_rowid=False,
     )
-    op.create_index("attempt_of_bot", "attempt", ["bot_id", "task_id"])
+    op.create_table(
+        "attempt_block",
+        sa.Column("bot_id", sa.Text(), nullable=False),
+        sa.Column("block", INTEGER, autoincrement=False, nullable=False),
+        sa.PrimaryKeyConstraint("bot_id", "block", name="attempt_block_pk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("attempt_block_block", "attempt_block", ["block"])
 
 
 def _attempt_stats() -> None:
