@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from taskyard.cli.ports import BotSpec, ServeSpec
+    from taskyard.cli.ports import ArchiveSummary, BackupSpec, BotSpec, ServeSpec, TableMoved
     from taskyard.core.graph import Fault as GraphFault
     from taskyard.embedded.run_loop import LocalRun
+    from taskyard.engine.backup import Manifest
     from taskyard.engine.engine import Engine
+    from taskyard.files.store import FileStore
     from taskyard.sdk.local_inputs import LocalTree
     from taskyard.wire.api import Checkup
     from taskyard.wire.documents import Fault
@@ -119,6 +121,41 @@ class Embedded:
                     settings.make_seal_and_pool(engine)
                     _tell_lost_key(engine)
                     serve.run(engine, said, listener, lambda url: _tell_ready(engine, spec, url, ready))
+
+    def back_up(self, spec: "BackupSpec", show: "Callable[[str, int, int], None]") -> "ArchiveSummary":
+        from taskyard.engine import backup, keyring, offline_doctor  # noqa: PLC0415
+        from taskyard.engine.clock import SystemClock  # noqa: PLC0415
+
+        with _start_errors():
+            url = offline_doctor.existing_address(spec.database)
+            keys = keyring.keyring_of(url, spec.secrets_key_file).file if spec.include_keys else None
+            if spec.include_keys and keys is None:
+                raise backup.NotPossible("say where the keys of secrets are with --secrets-key-file")
+            parts = backup.Parts(_existing_files(spec, url), spec.no_files, keys)
+            return _summary(backup.back_up(url, spec.archive, parts, SystemClock(), show))
+
+    def restore(self, spec: "BackupSpec", show: "Callable[[str, int, int], None]") -> "ArchiveSummary":
+        from taskyard.engine import backup, keyring  # noqa: PLC0415
+        from taskyard.engine.clock import SystemClock  # noqa: PLC0415
+        from taskyard.server.file_store import ServerFiles  # noqa: PLC0415
+
+        with _start_errors():
+            if not spec.database:
+                return _summary(backup.verify(spec.archive, show))
+            url = _new_address(spec.database)
+            place = ServerFiles(spec.files or "", url)
+            files = None if spec.no_files or not place.location else lambda: place.store
+            parts = backup.Parts(files, spec.no_files, keyring.keyring_of(url, spec.secrets_key_file).file)
+            return _summary(backup.restore(spec.archive, url, parts, SystemClock(), show))
+
+    def move_store(self, source: str, target: str, show: "Callable[[str, int, int], None]") -> "list[TableMoved]":
+        from taskyard.cli.ports import TableMoved  # noqa: PLC0415
+        from taskyard.engine import move_store, offline_doctor  # noqa: PLC0415
+
+        with _start_errors():
+            url = offline_doctor.existing_address(source)
+            moved = move_store.move(url, _new_address(target), show)
+            return [TableMoved(one.name, one.rows, one.digest) for one in moved]
 
     def add_secret_key(self, file: "Path") -> str:
         from taskyard.engine.keyring import add_key  # noqa: PLC0415
@@ -250,17 +287,22 @@ def _expected() -> tuple[type[Exception], ...]:
     from taskyard.embedded.local_bot import BotDied  # noqa: PLC0415
     from taskyard.engine.errors import EngineError  # noqa: PLC0415
     from taskyard.engine.keyring import NoKey  # noqa: PLC0415
+    from taskyard.files.store import StoreBroken  # noqa: PLC0415
     from taskyard.private_files import NotPrivate  # noqa: PLC0415
     from taskyard.sdk.errors import Unset  # noqa: PLC0415
     from taskyard.server.settings import Exposed, Uncertified  # noqa: PLC0415
-    from taskyard.store.migrate import TooNew, TooOld  # noqa: PLC0415
+    from taskyard.store.migrate import NotEmpty, TooNew, TooOld  # noqa: PLC0415
     from taskyard.store.queries import StoreUnavailable, TransactionConflict  # noqa: PLC0415
+    from taskyard.wire.api import Unchecked  # noqa: PLC0415
 
     return (
         BotDied,
         NoKey,
         NotPrivate,
         EngineError,
+        NotEmpty,
+        StoreBroken,
+        Unchecked,
         TooNew,
         TooOld,
         TransactionConflict,
@@ -270,6 +312,43 @@ def _expected() -> tuple[type[Exception], ...]:
         Unset,
         Unsuitable,
         OSError,
+    )
+
+
+def _new_address(database: str) -> str:
+    """Return the address of a database that is to be made, which may be given as a path."""
+    return database if "://" in database else f"sqlite:///{database}"
+
+
+def _existing_files(spec: "BackupSpec", url: str) -> "Callable[[], FileStore] | None":
+    """Return what opens the place of the files of a database; None if there are none, or they are left out."""
+    from taskyard.engine.backup import NotPossible  # noqa: PLC0415
+    from taskyard.server.file_store import ServerFiles  # noqa: PLC0415
+
+    place = ServerFiles(spec.files or "", url)
+    if spec.no_files or not (spec.files or place.is_used):
+        return None
+    if not place.is_used:
+        raise NotPossible(f"there is no folder {spec.files}")
+    return lambda: place.store
+
+
+def _summary(manifest: "Manifest") -> "ArchiveSummary":
+    from taskyard.cli.ports import ArchiveSummary  # noqa: PLC0415
+
+    return ArchiveSummary(
+        taken_ms=manifest.taken_ms,
+        taskyard=manifest.taskyard,
+        schema=manifest.schema,
+        tables=len(manifest.tables),
+        rows=manifest.rows,
+        has_files=manifest.has_files,
+        files=sum(one.count for one in manifest.files),
+        file_bytes=manifest.file_bytes,
+        missing=manifest.missing,
+        missing_named=manifest.missing_named,
+        has_secrets=manifest.has_secrets,
+        has_keys=manifest.has_keys,
     )
 
 

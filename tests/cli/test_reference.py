@@ -67,6 +67,6 @@ def test_every_command_has_its_section_with_what_it_takes(name: str) -> None:
 def test_the_page_has_the_groups_of_the_help(group: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
     section = page.partition(f"\n## {group}\n")[2].partition("\n## ")[0]
-    listed = re.findall("^### `taskyard ([a-z ]+)`$", section, re.MULTILINE)
+    listed = re.findall("^### `taskyard ([a-z -]+)`$", section, re.MULTILINE)
     own = [name for name, one in COMMANDS.items() if one.group == group]
     assert set(listed) == {name for name in own if name in SECTIONS}

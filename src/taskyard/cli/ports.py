@@ -89,8 +89,47 @@ class BotSpec:
     connected: Callable[[str], None] | None = None  # called with the pool when the bot is connected
 
 
+@dataclass(frozen=True, slots=True)
+class BackupSpec:
+    """A database, the archive of its backup, and what belongs to both."""
+
+    database: str  # an address, or the path of a file; empty: none
+    archive: Path
+    files: str | None = None  # where files of tasks are kept; None: beside a database file
+    no_files: bool = False  # whether they are left out
+    secrets_key_file: Path | None = None  # with the keys of secrets; None: beside a database file
+    include_keys: bool = False  # whether the keys are part of the backup
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSummary:
+    """What an archive has."""
+
+    taken_ms: int
+    taskyard: str  # the version of the program that made it
+    schema: str
+    tables: int
+    rows: int
+    has_files: bool
+    files: int
+    file_bytes: int
+    missing: int  # how many trees and chunks it should have and has not
+    missing_named: tuple[str, ...]
+    has_secrets: bool
+    has_keys: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableMoved:
+    """A table that was moved; the digest is that of the rows on both sides."""
+
+    name: str
+    rows: int
+    digest: str
+
+
 class StartFailed(Exception):
-    """A server, a bot or a run cannot start; the text says why, and what helps."""
+    """A server, a bot, a run or a backup cannot start; the text says why, and what helps."""
 
 
 class Backend(Protocol):
@@ -108,6 +147,21 @@ class Backend(Protocol):
 
         `database` is an address, or the path of a file.
         """
+        ...
+
+    def back_up(self, spec: BackupSpec, show: Callable[[str, int, int], None]) -> ArchiveSummary:
+        """Write a backup; `show` is called with what is done, how much of it, and of how much.
+
+        Raise `StartFailed` when that cannot be.
+        """
+        ...
+
+    def restore(self, spec: BackupSpec, show: Callable[[str, int, int], None]) -> ArchiveSummary:
+        """Restore a backup, or only check it if the spec has no database; raise `StartFailed` when that cannot be."""
+        ...
+
+    def move_store(self, source: str, target: str, show: Callable[[str, int, int], None]) -> list[TableMoved]:
+        """Move a database; raise `StartFailed` when that cannot be."""
         ...
 
     def add_secret_key(self, file: Path) -> str:

@@ -63,6 +63,14 @@ def _repair(engine: Engine) -> Checkup:
 # Opening.
 
 
+def existing_address(database: str) -> str:
+    """Return the address of an existing database of this version, which may be given as a path."""
+    with _readable_errors(database):
+        url = _address(database)
+        _check_version(migrate.current_version(url), migrate.NEWEST)
+        return url
+
+
 def _address(database: str) -> str:
     """Return the address of an existing database."""
     if "://" in database and not database.startswith(migrate.FILE):

@@ -21,6 +21,7 @@ from taskyard.lifecycle.bot_care import count_failures, refuse_while_used
 from taskyard.lifecycle.bot_events import CONNECTED, ENDED, ERROR, FREED, record_event
 from taskyard.lifecycle.commands import NO_SUBJECT, Adopted, Begun, Code, Goodbye, Hello, Poll, Refusal
 from taskyard.lifecycle.transaction import Transaction
+from taskyard.store.connection import Repo
 from taskyard.store.repo.bots import BotRecord, encode_caches, encode_dimensions
 from taskyard.store.rows import CallingBot, TaskRecord
 from taskyard.wire.bot_protocol import POLL_ITEMS_MAX
@@ -216,6 +217,20 @@ def goodbye(transaction: Transaction, goodbyes: Sequence[Goodbye]) -> list[Refus
     return answers
 
 
+def replace_all_sessions(repo: Repo, word: str) -> None:
+    """Replace the sessions of all bots: none of them may poll or say hello again, and their next sessions may.
+
+    `word` is unique. A session of the same folder ends what the last one left there, as after any other restart of a
+    bot.
+    """
+    repo.bots.replace_sessions(
+        [
+            (bot, f"{fleet.lives_of(session)}{word}", _with_line(previous, session))
+            for bot, session, previous in repo.bots.sessions()
+        ]
+    )
+
+
 def release_name(transaction: Transaction, bot: str, actor: str) -> Refusal | None:
     """Let the next pool that uses a name own it. Refuse that while its bot is alive or has leases."""
     found = transaction.repo.bots.read([bot]).get(bot)
@@ -342,7 +357,9 @@ def _refuse_old(one: Hello) -> Refusal:
 
 
 def _refuse_replaced(bot: str) -> Refusal:
-    return Refusal(Code.SESSION_REPLACED, f"bot {bot} has begun another session: this one is over")
+    return Refusal(
+        Code.SESSION_REPLACED, f"bot {bot} has begun another session, or the database was restored: this one is over"
+    )
 
 
 def _check_poll(bot: CallingBot | None, poll: Poll) -> CallingBot | Refusal:

@@ -57,6 +57,13 @@ class TooNew(Exception):
         )
 
 
+class NotEmpty(Exception):
+    """The database that is to be made has tables already."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"{database_name(url)} is not empty: name one that does not exist yet, or has no tables")
+
+
 def upgrade(url: str) -> None:
     """Bring the database at `url` to the newest version, if it is older. Servers that start together take turns."""
     if file := file_of(url):

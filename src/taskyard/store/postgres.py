@@ -377,7 +377,7 @@ class PostgresSession:
 
     __slots__ = ("_connection", "_texts")
 
-    def __init__(self, connection: psycopg.Connection[Any], texts: Mapping[str, "_Text"]) -> None:
+    def __init__(self, connection: "psycopg.Connection[Any] | _RawConnection", texts: Mapping[str, "_Text"]) -> None:
         self._connection = connection
         self._texts = texts
 
@@ -404,6 +404,21 @@ class PostgresSession:
         changed = self._connection.execute(statement.text, statement.columns(rows)).rowcount
         if changed != len(rows):
             raise TransactionConflict(f"{name}: {len(rows) - changed} of {len(rows)} have changed in the meantime")
+
+
+class _RawConnection:
+    """Executes the statements of the store, with parameters such as `$1`, on any connection."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, text: str, values: Sequence[object]) -> psycopg.RawCursor[Any]:
+        return psycopg.RawCursor(self._connection).execute(text.encode(), values)
+
+
+def session_on(connection: psycopg.Connection[Any]) -> PostgresSession:
+    """Return a session in the transaction of a connection that is not of a store."""
+    return PostgresSession(_RawConnection(connection), _TEXTS)
 
 
 class PipelineSession:

@@ -925,3 +925,9 @@ progress = Table(
     Column("checkpoint", LargeBinary(), nullable=True),
     sqlite_with_rowid=False,
 )
+
+
+def column_kinds(table: Table) -> tuple[tuple[str, str], ...]:
+    """Return the columns of a table, each with `integer`, `text`, `bytes` or `float`."""
+    kinds = {LargeBinary: "bytes", Float: "float", Text: "text"}
+    return tuple((str(one.name), kinds.get(type(one.type), "integer")) for one in table.columns)

@@ -8,16 +8,26 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, NullPool, create_engine, event, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, inspect, text
 from sqlalchemy.exc import DatabaseError
 
-from taskyard.store.migrate import QUIET_S, WAIT_S, TooNew, connect, database_name, explained_errors, file_of, lock_file
+from taskyard.store.migrate import (
+    QUIET_S,
+    WAIT_S,
+    NotEmpty,
+    TooNew,
+    connect,
+    database_name,
+    explained_errors,
+    file_of,
+    lock_file,
+)
 from taskyard.store.queries import StoreUnavailable
 
 #: The advisory lock that one migrating server holds in PostgreSQL: the letters "taskyard".
@@ -35,6 +45,24 @@ def migrate(url: str) -> None:
         _refuse_too_new(MigrationContext.configure(connection).get_current_revision())
         settings = alembic_settings()
         settings.attributes["connection"] = connection
+        command.upgrade(settings, "head")
+
+
+@contextmanager
+def new_schema(url: str, version: str) -> Iterator[Any]:
+    """Make the tables of a version in an empty database, and yield the connection of the driver to fill them.
+
+    One transaction does all of that, and the upgrade to the newest version at the end: after an error there is nothing.
+    """
+    with _ONE_AT_A_TIME, _connected(url) as connection, connection.begin():
+        _take_turn(connection)
+        _refuse_too_new(version)
+        if inspect(connection).get_table_names():
+            raise NotEmpty(url)
+        settings = alembic_settings()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, version)
+        yield connection.connection.driver_connection
         command.upgrade(settings, "head")
 
 

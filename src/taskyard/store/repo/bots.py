@@ -209,6 +209,15 @@ class BotRepo:
         self._session.execute_many("end_bot_sessions", [(id,) for id in ids])
         self._forget(ids)
 
+    def sessions(self) -> list[tuple[str, str, str]]:
+        """Return all bots with their sessions, and the sessions that those replaced, one per line."""
+        return [(row[0], row[1], row[2]) for row in self._session.fetch("select_sessions")]
+
+    def replace_sessions(self, rows: Sequence[Row]) -> None:
+        """Replace the sessions of bots: bot, session, the sessions that it replaces."""
+        self._session.execute_many("replace_sessions", rows)
+        self._forget([row[0] for row in rows])
+
     def release_names(self, ids: Collection[str]) -> None:
         """Let the names of bots belong to no pool."""
         self._session.execute_many("release_bot_names", [(id,) for id in ids])

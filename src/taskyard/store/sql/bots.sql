@@ -168,3 +168,9 @@ UPDATE queue SET used_ms = :used_ms WHERE id = :id;
 
 -- update_queue_count(queues: int): set the number of the newest queue.
 UPDATE service SET queues = :queues WHERE id = 1;
+
+-- select_sessions(): the sessions of all bots, and the sessions that they replaced.
+SELECT id, session, previous_sessions FROM bot ORDER BY id FOR UPDATE;
+
+-- each replace_sessions(id: text, session: text, previous_sessions: text): replace the sessions of bots, which have to say hello again.
+UPDATE bot SET session = :session, previous_sessions = :previous_sessions, recent_polls = '', changes = changes + 1 WHERE id = :id;
