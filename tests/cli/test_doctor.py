@@ -175,8 +175,7 @@ def test_a_database_of_a_newer_program_is_refused_with_what_helps(database_url: 
     code, found, said = doctor(database_url, *options)
     assert (code, found) == (1, "")
     assert (
-        f"the database has version 9999 of the schema and this program knows versions up to "
-        f"{migrate.NEWEST}: " in said
+        f"the database has version 9999 of the schema and this program knows versions up to {migrate.NEWEST}: " in said
     )
     assert "run the newer taskyard that made it" in said
 
@@ -186,9 +185,7 @@ def test_a_database_of_an_older_program_is_refused_with_what_helps(database_url:
     execute_raw(database_url, "UPDATE alembic_version SET version_num = '0000'")
     code, found, said = doctor(database_url, *options)
     assert (code, found) == (1, "")
-    assert (
-        f"it has version 0000 of the schema and this program looks after version {migrate.NEWEST}: " in said
-    )
+    assert f"it has version 0000 of the schema and this program looks after version {migrate.NEWEST}: " in said
     assert "open it once with this Taskyard, which upgrades it" in said
 
 

@@ -1,27 +1,13 @@
-"""A scenario of launches that is run again after a kill: every request has a key, and what is there runs to its end.
+"""A scenario of launches that is run again after a kill: every request has a key, and what is there runs to its end."""
 
-    python -m tests.crash.launch_scenario
-
-For every input line of URL and FAILPOINT, separated by a tab, it forks a process that dies at that failpoint, and
-prints the exit code. The forking process has imported everything: imports take longer than the scenario.
-"""
-
-import os
-import sys
 from typing import Any, Final
 
-import alembic.command  # noqa: F401 - opening a database needs it
-
-import taskyard.store.migrate
-import taskyard.store.postgres
-import taskyard.store.sqlite  # noqa: F401 - before the fork
 from taskyard.core.catalogue.launched import Wanted
 from taskyard.core.durations import HOUR_MS
 from taskyard.core.fleet import SWEEP_MS
 from taskyard.core.matching import canonical
 from taskyard.core.states import Millis, Signal
 from taskyard.engine.engine import Engine
-from taskyard.engine.failpoints import arm
 from taskyard.engine.launch import TEMPLATE
 from taskyard.lifecycle.commands import Hello, Lease, Poll, Report
 from taskyard.lifecycle.launch import LaunchStored
@@ -44,7 +30,7 @@ LAUNCHED: Final = ("deploy", "check", "release", "deploy", "web")
 STEPS_MAX: Final = 200
 
 
-def run(url: str) -> None:
+def run_launches(url: str) -> None:
     """Launch everything, each once, and run what is there to its end."""
     clock = ScenarioClock()
     engine = Engine.open(url, clock)
@@ -89,21 +75,3 @@ def _has_work(engine: Engine) -> bool:
     with engine.store.read() as repo:
         graphs = [row.graph for row in repo.launches.page("", "", None, -1, 1_000)]
         return any(graph.tally.active for graph in repo.graphs.peek(graphs))
-
-
-def main() -> None:
-    """Fork one process for each line of input."""
-    for line in sys.stdin:
-        child = os.fork()
-        if not child:
-            url, failpoint = line.rstrip("\n").split("\t")
-            arm(failpoint)
-            run(url)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

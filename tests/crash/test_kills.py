@@ -4,9 +4,7 @@ The failpoints come from the engine, so a new one is tested as soon as it exists
 come to the failpoint, and the test fails.
 """
 
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,9 @@ from taskyard.lifecycle.commands import Cancel, Rerun
 from tests.crash.checks import check, repeated
 from tests.crash.journal import Journal
 from tests.crash.scenario import PAGE, ScenarioClock, ScenarioRunner, run_scenario
-from tests.crash.small_pages import PLACES
-from tests.project.tree import ROOT
+from tests.crash.small_pages import PLACES, shrink
+from tests.fork_server import KILLED, ForkServer
 
-KILLED = -9
 #: How long the server is away: long enough to extend leases after it.
 AWAY_MS = 20_000
 #: Later counts of a failpoint: among pages,
@@ -51,25 +48,20 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, PAGE)
 
 
-#: Runs the scenario in a process that dies at a failpoint; returns the exit code.
-KilledProcess = Callable[[str, Path, str], int]
-
-
 @pytest.fixture(scope="module")
-def process() -> Iterator[KilledProcess]:
-    run = [sys.executable, "-m", "tests.crash.killed_process"]
-    with subprocess.Popen(run, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as maker:
+def process() -> Iterator[ForkServer]:
+    with ForkServer(run_process) as server:
+        yield server
 
-        def die(url: str, journal: Path, failpoint: str) -> int:
-            assert maker.stdin
-            assert maker.stdout
-            maker.stdin.write(f"{url}\t{journal}\t{failpoint}\n")
-            maker.stdin.flush()
-            ended = int(maker.stdout.readline())
-            assert ended in {0, KILLED}, "it failed instead of being killed"
-            return ended
 
-        yield die
+def run_process(url: str, journal: str) -> None:
+    """Run the scenario to its end, or until the failpoint kills the process."""
+    shrink(PAGE)
+    clock = ScenarioClock()
+    engine = Engine.open(url, clock)
+    engine.writer_thread.start()  # the scenario runs background work, so that each kill is at the same place
+    run_scenario(ScenarioRunner(engine, clock, Path(journal)))
+    engine.stop()
 
 
 @contextmanager
@@ -106,8 +98,8 @@ def audit(engine: Engine, path: Path) -> None:
     assert check(engine, lines) == before
 
 
-def kill_and_restart(process: KilledProcess, url: str, journal: Path, failpoint: str) -> None:
-    assert process(url, journal, failpoint) == KILLED, "the process did not come to the failpoint"
+def kill_and_restart(process: ForkServer, url: str, journal: Path, failpoint: str) -> None:
+    assert process(failpoint, url, journal) == KILLED, "the process did not come to the failpoint"
     with restarted_engine(url, journal) as engine:
         audit(engine, journal)
 
@@ -116,24 +108,24 @@ def kill_and_restart(process: KilledProcess, url: str, journal: Path, failpoint:
     ("name", "transaction"), [*((name, 1) for name in names()), *transactions(PAGES), *transactions(EQUAL_TASKS)]
 )
 def test_a_killed_server_loses_nothing_that_was_acknowledged(
-    process: KilledProcess, database_url: str, tmp_path: Path, name: str, transaction: int
+    process: ForkServer, database_url: str, tmp_path: Path, name: str, transaction: int
 ) -> None:
     kill_and_restart(process, database_url, tmp_path / "journal", f"{name}:exit@{transaction}")
 
 
 @pytest.mark.parametrize(("name", "transaction"), [*transactions(LATER), *transactions(LAST_PART)])
 def test_a_server_killed_at_a_later_commit_loses_nothing_either(
-    process: KilledProcess, sqlite_url: str, tmp_path: Path, name: str, transaction: int
+    process: ForkServer, sqlite_url: str, tmp_path: Path, name: str, transaction: int
 ) -> None:
     kill_and_restart(process, sqlite_url, tmp_path / "journal", f"{name}:exit@{transaction}")
 
 
 def test_a_server_killed_again_and_again_comes_to_the_end(
-    process: KilledProcess, database_url: str, tmp_path: Path
+    process: ForkServer, database_url: str, tmp_path: Path
 ) -> None:
     journal = tmp_path / "journal"
     deaths = 0
-    while process(database_url, journal, "batch.after:exit@12") == KILLED:
+    while process("batch.after:exit@12", database_url, journal) == KILLED:
         deaths += 1
         assert deaths < DEATHS_MAX
     assert deaths > 3

@@ -1,20 +1,17 @@
 """A process is killed at commits of launches; the next one finds all of a launch or nothing, and each update once."""
 
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from taskyard.core.states import State
 from taskyard.lifecycle.doctor.check import doctor
 from taskyard.store.connection import Repo, open_store
-from tests.crash.launch_scenario import LAUNCHED
+from tests.crash.launch_scenario import LAUNCHED, run_launches
 from tests.crash.scenario import ScenarioClock
-from tests.project.tree import ROOT
+from tests.fork_server import KILLED, ForkServer
 
-KILLED = -9
 #: The commits at which it is killed: every one of some kinds until the scenario is at its end, which has fewer.
 PLACES = [
     (name, side, count)
@@ -25,22 +22,11 @@ PLACES = [
 #: On the slower database only some.
 FEW = [("batch", "after", 1), ("batch", "before", 2), ("batch", "after", 3), ("own", "after", 2)]
 
-Process = Callable[[str, str], int]
-
 
 @pytest.fixture(scope="module")
-def process() -> Iterator[Process]:
-    command = [sys.executable, "-m", "tests.crash.launch_scenario"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as maker:
-
-        def die(url: str, failpoint: str) -> int:
-            assert maker.stdin
-            assert maker.stdout
-            maker.stdin.write(f"{url}\t{failpoint}\n")
-            maker.stdin.flush()
-            return int(maker.stdout.readline())
-
-        yield die
+def process() -> Iterator[ForkServer]:
+    with ForkServer(run_launches) as server:
+        yield server
 
 
 def check(repo: Repo) -> None:
@@ -59,9 +45,9 @@ def check(repo: Repo) -> None:
         assert states == {State.SUCCESSFUL}, (row.kind, row.name, states)
 
 
-def run_through(process: Process, url: str, failpoint: str) -> None:
-    assert process(url, failpoint) == KILLED, "the process did not come to the failpoint"
-    assert process(url, "batch.before:exit@100000") == 0
+def run_through(process: ForkServer, url: str, failpoint: str) -> None:
+    assert process(failpoint, url) == KILLED, "the process did not come to the failpoint"
+    assert process("batch.before:exit@100000", url) == 0
     store = open_store(url)
     try:
         with store.read() as repo:
@@ -72,13 +58,13 @@ def run_through(process: Process, url: str, failpoint: str) -> None:
 
 @pytest.mark.parametrize(("name", "side", "count"), PLACES)
 def test_a_kill_leaves_all_of_a_launch_or_nothing(
-    process: Process, sqlite_url: str, name: str, side: str, count: int
+    process: ForkServer, sqlite_url: str, name: str, side: str, count: int
 ) -> None:
     run_through(process, sqlite_url, f"{name}.{side}:exit@{count}")
 
 
 @pytest.mark.parametrize(("name", "side", "count"), FEW)
 def test_so_it_does_on_the_other_database(
-    process: Process, postgres_url: str, name: str, side: str, count: int
+    process: ForkServer, postgres_url: str, name: str, side: str, count: int
 ) -> None:
     run_through(process, postgres_url, f"{name}.{side}:exit@{count}")

@@ -1,11 +1,7 @@
 """What has been kept for its time is deleted, nothing else is, and a crash in between does no harm."""
 
-import os
 import re
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -18,7 +14,6 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import canonical
 from taskyard.core.retention import ALL_POOLS, Kept
 from taskyard.core.states import GraphState, Millis, Signal, State
-from taskyard.engine import failpoints
 from taskyard.engine.engine import Engine
 from taskyard.engine.retention import is_elected
 from taskyard.lifecycle import retention
@@ -31,8 +26,8 @@ from taskyard.store.repo.events import ServerRow
 from taskyard.store.repo.retention import LAST_STATEMENTS, TASK_STATEMENTS
 from taskyard.store.schema import metadata
 from tests.engine.harness import EngineHarness, graph, noop, report, task
+from tests.fork_server import KILLED, ForkServer
 from tests.lifecycle.harness import Labels
-from tests.project.tree import ROOT
 
 #: Tables that say nothing of one graph, or that outlive it.
 OUTLIVING: Final = {
@@ -40,7 +35,6 @@ OUTLIVING: Final = {
     "queue", "retention", "server", "service", "bot_snapshot", "event_stream", "streamed_event", "event_target",
 }  # fmt: skip
 GONE: Final = frozenset(metadata.tables) - OUTLIVING
-KILLED: Final = -signal.SIGKILL
 MANY: Final = 30
 
 
@@ -501,16 +495,11 @@ def test_no_transaction_deletes_more_than_a_page(
     assert row_counts(sqlite_harness.store.url) == before
 
 
-KILLED_PROCESS = """
-import sys
-from taskyard.engine.engine import Engine
-from taskyard.lifecycle import retention
-retention.ROWS_MAX, retention.TASKS_MAX = 20, 7
-engine = Engine.open(sys.argv[1])
-engine.writer_thread.start()
-engine.retention.run_once()
-engine.stop()
-"""
+def delete_in_pages(url: str) -> None:
+    with pytest.MonkeyPatch.context() as patch, Engine.open(url) as engine:
+        patch.setattr(retention, "ROWS_MAX", 20)
+        patch.setattr(retention, "TASKS_MAX", 7)
+        engine.retention.run_once()
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
@@ -522,16 +511,14 @@ def test_a_process_that_is_killed_while_it_deletes_leaves_a_consistent_store(dat
             made = run_graph(harness)
             harness.engine.delete_graph(text_of(Key(made.graph)))
     kills = 0
-    for count in (1, 2, 3, 5, 4, 7, 1, 9, 11, 1_000):
-        environment = os.environ | {failpoints.VARIABLE: f"purge.{side}:exit@{count}"}
-        run = [sys.executable, "-c", KILLED_PROCESS, database_url]
-        ended = subprocess.run(run, cwd=ROOT, env=environment, check=False)
-        assert ended.returncode in {0, KILLED}
-        kills += ended.returncode == KILLED
-        with Engine.open(database_url) as engine:
-            assert engine.doctor() == []
-            engine.retention.stop()
-        if ended.returncode == 0:
-            break
+    with ForkServer(delete_in_pages) as process:
+        for count in (1, 2, 3, 5, 4, 7, 1, 9, 11, 1_000):
+            ended = process(f"purge.{side}:exit@{count}", database_url)
+            kills += ended == KILLED
+            with Engine.open(database_url) as engine:
+                assert engine.doctor() == []
+                engine.retention.stop()
+            if ended == 0:
+                break
     assert kills >= 3
     assert row_counts(database_url) == before

@@ -1,9 +1,5 @@
 """Secrets of one database: new versions, rotations that go on, lost keys, several servers, and tasks that wait."""
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +21,7 @@ from taskyard.lifecycle.submit import Submitted
 from taskyard.store.repo.secrets import SecretListing
 from taskyard.wire.bot_protocol import AttemptSecret
 from tests.engine.harness import execute_raw, wait_until
-from tests.project.tree import ROOT
+from tests.fork_server import KILLED, ForkServer
 
 VALUE = b"canary-5e3c-value"
 
@@ -141,17 +137,10 @@ def test_a_rotation_that_was_cut_off_goes_on(database_url: str, keys: Path, monk
         assert save(engine, "s3", VALUE + b"3").version == 1, "keyed hashes are as before"
 
 
-ROTATING_PROCESS = """
-import sys
-from pathlib import Path
-from taskyard.engine import secrets
-from taskyard.engine.engine import Engine
-secrets.REWRAPPED_MAX = 2
-engine = Engine.open(sys.argv[1], secrets_key_file=Path(sys.argv[2]), name="one")
-engine.writer_thread.start()
-engine.secrets.rotate(actor="ann")
-engine.stop()
-"""
+def rotate_in_pages(url: str, keys: str) -> None:
+    with pytest.MonkeyPatch.context() as patch, opened(url, Path(keys)) as engine:
+        patch.setattr("taskyard.engine.secrets.REWRAPPED_MAX", 2)
+        engine.secrets.rotate(actor="ann")
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
@@ -163,17 +152,15 @@ def test_a_process_that_is_killed_while_it_rotates_loses_no_secret(database_url:
         task = submit(engine, named(**{name: name for name in expected}), secret_bytes=VALUE)
         lease = claim(engine, task)
     new = add_key(keys)
-    run = [sys.executable, "-c", ROTATING_PROCESS, database_url, str(keys)]
     kills = 0
-    for count in (1, 2, 3, 4, 2, 5, 1_000):
-        environment = os.environ | {failpoints.VARIABLE: f"other.{side}:exit@{count}"}
-        ended = subprocess.run(run, cwd=ROOT, env=environment, check=False)
-        assert ended.returncode in {0, -signal.SIGKILL}
-        kills += ended.returncode != 0
-        with opened(database_url, keys) as engine:
-            assert values(engine, lease) == expected | {"TASKYARD_SECRET_BYTES": VALUE}
-        if ended.returncode == 0:
-            break
+    with ForkServer(rotate_in_pages) as process:
+        for count in (1, 2, 3, 4, 2, 5, 1_000):
+            ended = process(f"other.{side}:exit@{count}", database_url, keys)
+            kills += ended == KILLED
+            with opened(database_url, keys) as engine:
+                assert values(engine, lease) == expected | {"TASKYARD_SECRET_BYTES": VALUE}
+            if ended == 0:
+                break
     assert kills >= 3
     with opened(database_url, keys) as engine, engine.store.read() as repo:
         assert set(repo.secrets.count_by_key()) == {new}
@@ -202,7 +189,7 @@ def test_a_lost_key_lets_tasks_wait_until_it_is_back(database_url: str, keys: Pa
         claim(engine, submit(engine, {"payload": {"command": ["true"]}}))  # all other work goes on
         hidden.rename(keys)
         assert isinstance(engine.secrets.rotate(actor="ann"), Rotation)
-        for task in (held, waits):
+        for task in (waits, held):  # in order: a bot that takes the other first keeps it
             assert values(engine, claim(engine, task)) == {"TOKEN": VALUE}
         assert engine.secrets.trouble() is None
 
