@@ -11,8 +11,13 @@ from tests.bot.test_git import commit, work
 from tests.cli.waiting import until
 from tests.e2e.cluster import Cluster
 from tests.e2e.documents import node, script
+from tests.effort import SOAK
 
 __all__ = ["work"]  # a fixture
+#: Plays take seconds each and know nothing of the database: one is enough here, and another module has the other.
+pytestmark = pytest.mark.parametrize(
+    "shared_cluster", ["sqlite", "postgres"] if SOAK else ["sqlite"], indirect=True, scope="package"
+)
 HERE = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
 HOSTS = "[web]\na\nb\n[web:vars]\n" + "".join(f"{key}={value}\n" for key, value in HERE.items())
 PLAY = """

@@ -9,6 +9,12 @@ from taskyard.wire.documents import read_documents
 from tests.cli.test_operations import NAMES, git, prepare
 from tests.cli.waiting import until
 from tests.e2e.cluster import Cluster, Graph
+from tests.effort import SOAK
+
+#: Plays take seconds each and know nothing of the database: one is enough here, and another module has the other.
+pytestmark = pytest.mark.parametrize(
+    "shared_cluster", ["sqlite", "postgres"] if SOAK else ["postgres"], indirect=True, scope="package"
+)
 
 
 @pytest.fixture
