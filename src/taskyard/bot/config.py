@@ -16,6 +16,7 @@ from taskyard.bot.caches import CacheLimits
 from taskyard.bot.health_check import CheckSpec
 from taskyard.bot.memory_limit import MIB
 from taskyard.bot.task_user import TaskUser
+from taskyard.sdk.servers import ServerList
 from taskyard.wire.bot_protocol import OUTPUT_MAX, Welcome
 
 #: A larger file is not a file of dimensions.
@@ -31,7 +32,7 @@ _NOISE = re.compile(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\b\d+-core\b", re.IGN
 class BotConfig:
     """What a bot is started with. Nothing here is read from the environment or a file."""
 
-    url: str
+    url: str  # of several servers, with commas between them
     token: str = field(repr=False)
     name: str
     slots: int
@@ -49,6 +50,11 @@ class BotConfig:
     caches: CacheLimits = CacheLimits()  # noqa: RUF009 - it is frozen
     # Called once, with the first welcome.
     connected: Callable[[Welcome], None] | None = field(default=None, compare=False)
+    #: Made from the address: all connections of the bot use the same server.
+    servers: ServerList = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "servers", ServerList(self.url, self.name))
 
     @property
     def marker(self) -> str:

@@ -623,7 +623,7 @@ class Executor:
         lease = attempt.lease
         try:
             if lease.inputs_apart:
-                attempt.inputs = await fetch_inputs(self._config.url, lease.task, lease.token, self._config.tls)
+                attempt.inputs = await fetch_inputs(self._config.servers, lease.task, lease.token, self._config.tls)
             else:
                 attempt.inputs = bytes(lease.inputs) or None
             if attempt.files is not None:
@@ -709,7 +709,7 @@ class Executor:
 
         lease, config = attempt.lease, self._config
         try:
-            found = await secrets.fetch_secrets(config.url, lease.task, lease.token, config.tls)
+            found = await secrets.fetch_secrets(config.servers, lease.task, lease.token, config.tls)
             private = _kind(attempt) != ""
             attempt.secrets = secrets.SecretsInHand(attempt.run, found, self._secret_files, private=private)
         except secrets.SecretsUnavailable as error:

@@ -118,7 +118,7 @@ class FileTransfers:
         return faults, digest
 
     def _session(self, attempt: LeasedAttempt) -> ApiSession:
-        return ApiSession(self._config.url, attempt.lease.token, TIMEOUT_SECONDS, tls=self._config.tls)
+        return ApiSession(self._config.servers, attempt.lease.token, TIMEOUT_SECONDS, tls=self._config.tls)
 
 
 def _inputs(session: ApiSession, task: str) -> tuple[Tree, dict[str, str]]:

@@ -15,6 +15,7 @@ import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -26,6 +27,7 @@ from taskyard.bot.config import BotConfig, Dimensions, detect_dimensions, merge_
 from taskyard.bot.poll_payload import PollEffects, PollPayload, apply_reply, build_payload
 from taskyard.bot.prefetch import PrefetchLimit
 from taskyard.bot.server_client import (
+    ANSWER_SECONDS_MAX,
     PAUSE_SECONDS_MAX,
     Reply,
     ServerClient,
@@ -46,6 +48,8 @@ COLLECT_SECONDS: Final = 0.010
 #: A bot with all slots taken that has sent nothing for this long parks a request that asks for nothing: an admin may
 #: stop a task.
 LISTEN_SECONDS: Final = 0.5
+#: How short the wait for an answer may be made by short leases, where there are other servers.
+ANSWER_SECONDS_MIN: Final = 2.0
 #: A request without an answer after this time does not hold back other reports.
 SLOW_SECONDS: Final = 1.0
 _LOG = logging.getLogger("taskyard.bot")
@@ -87,6 +91,7 @@ class PollLoop:
         self._attempts, self._prefetch = attempts, prefetch
         self._handler, self._say_hello = handler, say_hello
         self._clients = (ServerClient(config), ServerClient(config))
+        config.servers.on_leave = self._note_left
         self._in_flight: list[asyncio.Task[None] | None] = [None, None]
         self._wanted = [0, 0]  # how many tasks the request on each connection asks for
         self._reporting = [0, 0]  # how many reports it carries
@@ -102,6 +107,22 @@ class PollLoop:
         self._timer: asyncio.TimerHandle | None = None
         self._linger_until = 0.0
         self._collect_until = math.inf
+
+    def limit_answers(self, lease_s: float) -> None:
+        """Wait for a server that says nothing only so long that another one can still renew the leases."""
+        if len(self._config.servers) > 1:
+            for client in self._clients:
+                client.answer_s = min(ANSWER_SECONDS_MAX, max(ANSWER_SECONDS_MIN, lease_s / 4))
+
+    def _note_left(self, server: str) -> None:
+        """Any thread may call this."""
+        with suppress(RuntimeError):  # the loop has closed, so nothing waits
+            self._loop.call_soon_threadsafe(self._leave, server)
+
+    def _leave(self, server: str) -> None:
+        """Repeat at another server what still waits for one that is away."""
+        for client in self._clients:
+            client.leave(server)
 
     @property
     def is_idle(self) -> bool:

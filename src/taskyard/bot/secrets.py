@@ -16,6 +16,7 @@ from taskyard.bot.server_client import PAUSE_SECONDS, PAUSE_SECONDS_MAX, TRIES_M
 from taskyard.bot.workdir import TaskFiles
 from taskyard.sdk.backoff import backoff_s
 from taskyard.sdk.bot_http import ConnectionFailed, ServerConnection
+from taskyard.sdk.servers import ServerList
 from taskyard.wire.bot_protocol import NOTHING, AttemptSecret, AttemptSecrets
 
 if TYPE_CHECKING:
@@ -68,12 +69,14 @@ class SecretsInHand:
         return None
 
 
-async def fetch_secrets(url: str, task: str, token: str, tls: ssl.SSLContext | None = None) -> list[AttemptSecret]:
+async def fetch_secrets(
+    servers: ServerList, task: str, token: str, tls: ssl.SSLContext | None = None
+) -> list[AttemptSecret]:
     """Fetch the secrets that a task names, with the token of the attempt; the server records it.
 
     The caller cancels it when the lease ends.
     """
-    connection = ServerConnection(url, {"authorization": f"Bearer {token}"}, tls)
+    connection = ServerConnection(servers, {"authorization": f"Bearer {token}"}, tls)
     tries = answers = 0
     try:
         while True:

@@ -17,6 +17,7 @@ from taskyard.bot.attempts import LeasedAttempt
 from taskyard.bot.config import BotConfig
 from taskyard.sdk.backoff import backoff_s, retry_after_s
 from taskyard.sdk.bot_http import ConnectionFailed, HttpResponse, ServerConnection
+from taskyard.sdk.servers import ServerList
 from taskyard.wire.bot_protocol import TROUBLE_MAX, Goodbye, Hello, Polled, Trouble, Welcome
 
 #: How long an answer may take beyond the time that the server was allowed to wait for work.
@@ -33,6 +34,8 @@ REPEAT_SECONDS: Final = 60.0
 TROUBLES_MAX: Final = 200
 #: How long to try to send a report. After that the problem is only in the log.
 SEND_SECONDS_MAX: Final = 60.0
+#: How long a server may take to say that it is ready.
+READY_SECONDS_MAX: Final = 5.0
 #: How often the server may answer with an error. A server that cannot be reached is asked for as long as the lease
 #: lasts.
 TRIES_MAX: Final = 8
@@ -43,9 +46,10 @@ _FAULTS_TOLD_MAX: Final = 5
 class ServerUnavailable(Exception):
     """The server cannot answer now; the request may be repeated."""
 
-    def __init__(self, why: str, retry_after: float | None = None) -> None:
+    def __init__(self, why: str, retry_after: float | None = None, elsewhere: bool = False) -> None:
         super().__init__(why)
         self.retry_after = retry_after
+        self.elsewhere = elsewhere  # another server may answer now
 
 
 class SessionUnknown(Exception):
@@ -73,7 +77,8 @@ class ServerClient:
     """A connection to the server for one bot. It sends each request once."""
 
     def __init__(self, config: BotConfig) -> None:
-        self._connection = ServerConnection(config.url, {"authorization": f"Bearer {config.token}"}, config.tls)
+        self._connection = ServerConnection(config.servers, {"authorization": f"Bearer {config.token}"}, config.tls)
+        self.answer_s = ANSWER_SECONDS_MAX
         self._encoder = msgspec.json.Encoder()
         self._polled = msgspec.json.Decoder(Polled)
 
@@ -90,7 +95,7 @@ class ServerClient:
     async def poll(self, body: bytes, wait_ms: int) -> Reply:
         """Send a `Poll` that is encoded already."""
         sent = time.monotonic()
-        answer = await self._post("poll", body, ANSWER_SECONDS_MAX + wait_ms / 1000)
+        answer = await self._post("poll", body, self.answer_s + wait_ms / 1000)
         return Reply(_decode(answer, self._polled), sent)
 
     async def goodbye(self, goodbye: Goodbye) -> None:
@@ -100,6 +105,10 @@ class ServerClient:
     async def trouble(self, trouble: Trouble) -> None:
         """Report a problem of this bot."""
         await self._post("trouble", self._encoder.encode(trouble), timeout_s=5.0)
+
+    def leave(self, server: str) -> None:
+        """Fail the request that waits for a server that is away."""
+        self._connection.leave(server)
 
     def close(self) -> None:
         """Close the connection."""
@@ -114,9 +123,9 @@ class ServerClient:
         try:
             answer = await self._connection.ask("POST", path, body, timeout_s, headers)
         except ConnectionFailed as error:
-            raise ServerUnavailable(str(error)) from error
+            raise ServerUnavailable(str(error), elsewhere=self._connection.asks_at_once) from error
         if answer.status >= 300:
-            raise _error_for(answer)
+            raise _error_for(answer, self._connection.asks_at_once)
         return answer
 
 
@@ -142,11 +151,12 @@ class Problem(msgspec.Struct):
     faults: list[_Fault] = []
 
 
-def _error_for(answer: HttpResponse) -> Exception:
+def _error_for(answer: HttpResponse, elsewhere: bool = False) -> Exception:
     problem = read_problem(answer.body)
     why = f"{answer.status} {problem.detail or problem.title or problem.code}".rstrip()
     if answer.status in (408, 425, 429) or answer.status >= 500:
-        return ServerUnavailable(why, retry_after_s(answer.headers.get("retry-after"), RETRY_AFTER_SECONDS_MAX))
+        pause = retry_after_s(answer.headers.get("retry-after"), RETRY_AFTER_SECONDS_MAX)
+        return ServerUnavailable(why, pause, elsewhere)
     if answer.status == 404:
         return SessionUnknown(why)
     if answer.status in (401, 403):
@@ -185,7 +195,8 @@ async def retry_until_answered(ask: Callable[[], Awaitable[_T]], pause_s_max: fl
         except ServerUnavailable as error:
             if away == 0:
                 _LOG.warning("the server is unavailable, retrying: %s", error)
-            await asyncio.sleep(_pause_s(away, error.retry_after, pause_s_max))
+            if not error.elsewhere:
+                await asyncio.sleep(_pause_s(away, error.retry_after, pause_s_max))
             away += 1
         else:
             if away:
@@ -197,6 +208,17 @@ def _pause_s(tries: int, retry_after: float | None, longest_s: float) -> float:
     """Choose a pause after so many tries before this one; never less than the server asks for."""
     pause = backoff_s(tries, PAUSE_SECONDS, longest_s)
     return max(pause, retry_after * random.uniform(1.0, 1.2)) if retry_after else pause  # noqa: S311 - no secret
+
+
+async def is_ready(url: str, tls: ssl.SSLContext | None) -> bool:
+    """Whether a server answers and can use its database."""
+    connection = ServerConnection(url, None, tls)
+    try:
+        return (await connection.ask("GET", "/readyz", timeout_s=READY_SECONDS_MAX)).status == 200
+    except ConnectionFailed:
+        return False
+    finally:
+        connection.close()
 
 
 # Reports of the bot's own problems, for people. They go over connections of their own, so that they never delay work.
@@ -253,13 +275,13 @@ class MachineFault(Exception):
     """The machine of this bot cannot do what a task needs; another one may."""
 
 
-async def fetch_inputs(url: str, task: str, token: str, tls: ssl.SSLContext | None = None) -> bytes:
+async def fetch_inputs(servers: ServerList, task: str, token: str, tls: ssl.SSLContext | None = None) -> bytes:
     """Fetch the results of a task's prerequisites: a JSON object, label -> result.
 
     It uses the token of the attempt, which sees only what the attempt may see. The caller cancels it when the lease
     ends.
     """
-    connection = ServerConnection(url, {"authorization": f"Bearer {token}"}, tls)
+    connection = ServerConnection(servers, {"authorization": f"Bearer {token}"}, tls)
     tries = answers = 0
     try:
         while True:

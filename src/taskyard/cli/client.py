@@ -41,7 +41,8 @@ server_options = bundle(
         "--url",
         cls=ServerOption,
         metavar="URL",
-        help="Server address [default: TASKYARD_URL, the profile's, or http://127.0.0.1:8420].",
+        help="Server address; of several servers of a database, with commas between them "
+        "[default: TASKYARD_URL, the profile's, or http://127.0.0.1:8420].",
     ),
     click.option(
         "--token",

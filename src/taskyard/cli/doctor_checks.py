@@ -393,26 +393,33 @@ POSTGRESQL_MIN: Final = 150_000
 
 
 def check_server(named: "Server") -> Iterator[Check]:
-    """Ask the server for its version, its clock and the rights of the token."""
+    """Ask each server for its version, its clock and the rights of the token."""
+    from taskyard.sdk.servers import split_urls  # noqa: PLC0415 - it costs time to load
+
+    target = named.target()
+    for url in split_urls(target.url):
+        yield from _check_one_server(url, target)
+
+
+def _check_one_server(url: str, target: "profiles.Target") -> Iterator[Check]:
     from taskyard.sdk.client import Client  # noqa: PLC0415 - it costs time to load
     from taskyard.sdk.errors import ClientError, NotFound, Unauthorised, Unreachable  # noqa: PLC0415
 
-    target = named.target()
     began = time.time()
     try:
-        with Client(target.url, target.token, timeout_s=ANSWER_MAX_S, ca_file=target.ca_file) as client:
+        with Client(url, target.token, timeout_s=ANSWER_MAX_S, ca_file=target.ca_file) as client:
             about = client.about()
     except Unreachable as error:
-        yield _unreachable(target.url, error.why)
+        yield _unreachable(url, error.why)
     except Unauthorised as error:
-        yield ok("server", f"{target.url} answers")
+        yield ok("server", f"{url} answers")
         yield fault("token", str(error), "set TASKYARD_TOKEN; an admin makes tokens with `taskyard token create`")
     except NotFound:
-        yield warning("server", f"the server at {target.url} is older than this program", "upgrade the server")
+        yield warning("server", f"the server at {url} is older than this program", "upgrade the server")
     except ClientError as error:
         yield fault("server", str(error), "check that this is the address of a Taskyard server")
     else:
-        yield _version(target.url, about)
+        yield _version(url, about)
         yield _clock(about.now_ms - round((began + time.time()) * 500))
         yield _token(about)
 

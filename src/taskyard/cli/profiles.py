@@ -59,7 +59,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 #: The environment variables that commands read; docs/commands.md lists them.
 VARIABLES: Final[Mapping[str, str]] = {
-    "TASKYARD_URL": "address of the server",
+    "TASKYARD_URL": "address of the server; of several servers of a database, with commas between them",
     "TASKYARD_TOKEN": "token; unlike one on a command line, other users cannot see it",
     "TASKYARD_PROFILE": "name of a profile; `TASKYARD_URL` overrides its address",
     "TASKYARD_CA_FILE": "file with the certificate of the authority that signed the server's",

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from taskyard.sdk.servers import AWAY, ServerList
+
 #: Larger than any answer of a server; another program on that port cannot fill the memory.
 BODY_MAX: Final = 134_217_728
 #: The size limit of all headers of an answer.
@@ -64,14 +66,22 @@ class Address:
 
 
 class ServerConnection:
-    """Sends one request after another over one connection."""
+    """Sends one request after another over one connection, to the server that the list says."""
 
-    def __init__(self, url: str, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> None:
-        self._address = Address.of(url)
-        self._tls = (tls or ssl.create_default_context()) if self._address.secure else None
-        given = {"host": self._address.authority, **(headers or {})}
-        self._head = "".join(f"{name}: {_header_value(value)}\r\n" for name, value in given.items())
+    def __init__(
+        self,
+        servers: str | ServerList,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._servers = ServerList(servers) if isinstance(servers, str) else servers
+        self._addresses = {url: Address.of(url) for url in self._servers.urls}
+        secure = any(address.secure for address in self._addresses.values())
+        self._tls = (tls or ssl.create_default_context()) if secure else None
+        self._head = "".join(f"{name}: {_header_value(value)}\r\n" for name, value in (headers or {}).items())
         self._protocol: _HttpProtocol | None = None
+        self._opened = ""  # the server that the connection leads to
+        self.asks_at_once = False  # whether the request that failed may be sent to another server at once
 
     async def ask(
         self,
@@ -81,16 +91,34 @@ class ServerConnection:
         timeout_s: float = 30.0,
         headers: Mapping[str, str] | None = None,
     ) -> HttpResponse:
-        """Send a request and return the answer, whatever its status; raise ConnectionFailed if there is none."""
-        own = "".join(f"{name}: {_header_value(value)}\r\n" for name, value in (headers or {}).items())
+        """Send a request and return the answer, whatever its status; raise ConnectionFailed if there is none.
+
+        If the server is away, the next request goes to another one of the list.
+        """
+        server = self._servers.current
+        try:
+            answer = await self._exchange(server, method, path, body, timeout_s, headers or {})
+        except ConnectionFailed:
+            self.asks_at_once = self._servers.move_on(server)
+            raise
+        self.asks_at_once = answer.status in AWAY and self._servers.move_on(server)
+        if answer.status not in AWAY:
+            self._servers.answered()
+        return answer
+
+    async def _exchange(
+        self, server: str, method: str, path: str, body: bytes, timeout_s: float, headers: Mapping[str, str]
+    ) -> HttpResponse:
+        address = self._addresses[server]
+        own = "".join(f"{name}: {_header_value(value)}\r\n" for name, value in headers.items())
         request = (
-            f"{method} {self._address.prefix}{_header_value(path)} HTTP/1.1\r\n{self._head}{own}"
+            f"{method} {address.prefix}{_header_value(path)} HTTP/1.1\r\nhost: {address.authority}\r\n{self._head}{own}"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         ).encode() + body
         try:
-            return await (await self._open()).exchange(request, timeout_s)
+            return await (await self._open(server)).exchange(request, timeout_s)
         except _ClosedWhileIdle:
-            return await (await self._open()).exchange(request, timeout_s)
+            return await (await self._open(server)).exchange(request, timeout_s)
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
@@ -98,21 +126,26 @@ class ServerConnection:
             self._protocol.hang_up()
             self._protocol = None
 
-    async def _open(self) -> "_HttpProtocol":
-        if self._protocol is not None and self._protocol.usable:
+    def leave(self, server: str) -> None:
+        """Fail the request that waits for a server, if one does: that server is away."""
+        if self._protocol is not None and self._opened == server:
+            self._protocol.fail("the server is away")
+
+    async def _open(self, server: str) -> "_HttpProtocol":
+        if self._protocol is not None and self._protocol.usable and self._opened == server:
             return self._protocol
         self.close()
-        loop = asyncio.get_running_loop()
+        address, loop = self._addresses[server], asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
                 _, protocol = await loop.create_connection(
-                    lambda: _HttpProtocol(loop), self._address.host, self._address.port, ssl=self._tls
+                    lambda: _HttpProtocol(loop), address.host, address.port, ssl=self._tls if address.secure else None
                 )
         except (OSError, TimeoutError) as error:
             raise ConnectionFailed(
-                f"{self._address.authority} does not answer: {str(error) or 'no connection in time'}"
+                f"{address.authority} does not answer: {str(error) or 'no connection in time'}"
             ) from error
-        self._protocol = protocol
+        self._protocol, self._opened = protocol, server
         return protocol
 
 
@@ -145,7 +178,7 @@ class _HttpProtocol(asyncio.BufferedProtocol):
         self._waiting = waiting
         self._answer_begun = False
         self._transport.write(request)
-        timer = self._loop.call_later(timeout_s, self._fail, "no answer in time")
+        timer = self._loop.call_later(timeout_s, self.fail, "no answer in time")
         try:
             return await waiting
         except asyncio.CancelledError:
@@ -181,12 +214,12 @@ class _HttpProtocol(asyncio.BufferedProtocol):
             try:
                 self._parser.feed_data(self._buffer[:nbytes])
             except httptools.HttpParserError as error:
-                self._fail(f"the answer is not valid HTTP: {error}")
+                self.fail(f"the answer is not valid HTTP: {error}")
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail the request that waits."""
         self._transport = None
-        self._fail(f"the connection was lost: {error}" if error else "the connection was closed before the answer")
+        self.fail(f"the connection was lost: {error}" if error else "the connection was closed before the answer")
 
     # Callbacks of the parser.
 
@@ -219,10 +252,11 @@ class _HttpProtocol(asyncio.BufferedProtocol):
 
     def _check_size(self, size: int, size_max: int) -> None:
         if size > size_max:
-            self._fail(f"the answer is larger than {size_max} bytes")
+            self.fail(f"the answer is larger than {size_max} bytes")
             raise _TooLarge
 
-    def _fail(self, why: str) -> None:
+    def fail(self, why: str) -> None:
+        """Hang up, and fail the request that waits."""
         self.hang_up()
         if self._waiting is not None and not self._waiting.done():
             stale = self._used and not self._answer_begun and "closed" in why

@@ -17,6 +17,7 @@ from taskyard.sdk import profiles
 from taskyard.sdk.errors import NotFound, Overloaded, Unreachable, Unreadable, Unset
 from taskyard.sdk.http import InsecureWarning, plaintext_token_warning
 from taskyard.sdk.routes import ApiSession, Query, segment
+from taskyard.sdk.servers import joined_urls
 from taskyard.wire import api
 from taskyard.wire.api import WAIT_MAX_MS, GraphView
 
@@ -187,11 +188,11 @@ _TASK_VARIABLES: Final = ("TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_TASK_ID", 
 
 
 class Client:
-    """A client of one server, with one token."""
+    """A client of the servers of one database, with one token."""
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         token: str | None = None,
         *,
         timeout_s: float = TIMEOUT_SECONDS,
@@ -201,12 +202,14 @@ class Client:
         """Connect with an address and a token; those not given are found as the command line finds them.
 
         They come from TASKYARD_URL and TASKYARD_TOKEN, or from the profile that TASKYARD_PROFILE, a project file or the
-        user's own file names; `profile` names another one. A profile's token is sent only to its own server.
+        user's own file names; `profile` names another one. A profile's token is sent only to its own servers.
+
+        Of several addresses, as a list or with commas between them, one is used at a time; if it is away, the next.
 
         `ca_file`, or TASKYARD_CA_FILE, has the certificate of the authority that signed the server's; without
         one, the machine's own are trusted. Sending a token to another machine over plain HTTP causes a warning.
         """
-        target = profiles.resolve(url, token, profile, ca_file)
+        target = profiles.resolve(None if url is None else joined_urls(url), token, profile, ca_file)
         shown = target.token or ""
         self.own_task: str | None = None  # only for the client of a running task
         self.own_graph: str | None = None
@@ -227,7 +230,7 @@ class Client:
 
     @property
     def url(self) -> str:
-        """The address of the server."""
+        """The address of the server, or of the servers with commas between them."""
         return self._session.url
 
     def close(self) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from taskyard.sdk.backoff import backoff_s, retry_after_s
 from taskyard.sdk.errors import Unreachable, Unreadable, Unset
+from taskyard.sdk.servers import AWAY, ServerList
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
@@ -62,87 +63,119 @@ class HttpResponse:
     body: bytes
 
 
+class _Address(NamedTuple):
+    """The parts of the address of a server."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str  # comes before every path
+
+
 class Transport:
-    """Sends requests to one server. Any thread may use it."""
+    """Sends requests to a server, or to another one of the same database. Any thread may use it."""
 
     def __init__(
         self,
-        url: str,
+        servers: str | ServerList,
         headers: Mapping[str, str],
         timeout_s: float,
         ca_file: str | None = None,
         tls: "SSLContext | None" = None,
     ) -> None:
-        self._idle: list[HTTPConnection] = []
+        self._idle: dict[str, list[HTTPConnection]] = {}  # by server
         self._lock = Lock()
-        self.url = url.rstrip("/")
-        self._scheme, self._host, self._port, self._prefix = _split_url(self.url)
+        self._servers = ServerList(servers) if isinstance(servers, str) else servers
+        self.url = ",".join(self._servers.urls)
+        self._addresses = {url: _split_url(url) for url in self._servers.urls}
         self._headers = dict(headers)
         self._timeout_s = timeout_s
-        self._tls = tls or (tls_context(ca_file) if ca_file and self._scheme == "https" else None)
+        is_secure = any(address.scheme == "https" for address in self._addresses.values())
+        self._tls = tls or (tls_context(ca_file) if ca_file and is_secure else None)
 
     def ask(self, request: HttpRequest) -> HttpResponse:
-        """Send a request until there is an answer; raise `Unreachable` if there is none."""
-        for number in range(1, TRIES_MAX):
-            try:
-                answer = self._try_once(request)
-            except _ConnectionLost as lost:
-                if not (request.repeatable or lost.unsent):
-                    raise Unreachable(self.url, lost.why) from lost
-                time.sleep(backoff_s(number - 1, WAIT_SECONDS, WAIT_SECONDS_MAX))
-                continue
-            if not _should_retry(answer, request):
+        """Send a request until there is an answer; raise `Unreachable` if there is none.
+
+        Every server is asked once before a pause.
+        """
+        tries = 0
+        while True:
+            server = self._servers.current
+            answer, lost = self._answer_or_loss(server, request)
+            if answer is not None and not _should_retry(answer, request):
+                self._servers.answered()
                 return answer
-            time.sleep(_requested_pause(answer) or backoff_s(number - 1, WAIT_SECONDS, WAIT_SECONDS_MAX))
+            if lost is not None and not (request.repeatable or lost.unsent):
+                raise Unreachable(self.url, lost.why) from lost
+            if (answer is None or answer.status in AWAY) and self._servers.move_on(server):
+                continue
+            tries += 1
+            if tries == TRIES_MAX and answer is not None:
+                return answer
+            if tries == TRIES_MAX and lost is not None:
+                raise Unreachable(self.url, lost.why) from lost
+            asked = None if answer is None else _requested_pause(answer)
+            time.sleep(asked or backoff_s(tries - 1, WAIT_SECONDS, WAIT_SECONDS_MAX))
+
+    def _answer_or_loss(
+        self, server: str, request: HttpRequest
+    ) -> "tuple[HttpResponse | None, _ConnectionLost | None]":
         try:
-            return self._try_once(request)
+            return self._try_once(server, request), None
         except _ConnectionLost as lost:
-            raise Unreachable(self.url, lost.why) from lost
+            return None, lost
 
     def stream(self, request: HttpRequest) -> Iterator[HttpResponse | bytes]:
         """Send a request once; yield the answer without its body, then the body piece by piece as it arrives.
 
         An answer that is not a success has its body, and ends the stream. `Unreachable` means that it was interrupted.
         """
+        server = self._servers.current
         # The connection ends with the stream: a rest of the stream must not be read as the next answer.
-        with closing(self._connection()) as connection:
+        with closing(self._connection(server)) as connection:
             try:
-                response = self._send(connection, request)
+                response = self._send(server, connection, request)
+                if response.status in AWAY:
+                    self._servers.move_on(server)
                 if response.status >= 300:
                     yield _read_response(response, self.url)
                     return
+                self._servers.answered()
                 yield HttpResponse(response.status, _headers_of(response), b"")
                 while piece := response.read1(CHUNK_BYTES):
                     yield piece
             except _network_errors() as error:
+                self._servers.move_on(server)
                 raise Unreachable(self.url, _reason(error)) from error
 
     def close(self) -> None:
         """Close idle connections; later requests open new ones."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+            idle, self._idle = self._idle, {}
+        for connections in idle.values():
+            for connection in connections:
+                connection.close()
 
     def __del__(self) -> None:
         # Short programs often do not close their client; that must not cause a warning.
         self.close()
 
-    def _try_once(self, request: HttpRequest) -> HttpResponse:
+    def _try_once(self, server: str, request: HttpRequest) -> HttpResponse:
         # The server closes connections that are idle for long, so a kept connection may fail:
         # try a new one. A request that is not repeatable gets a new one from the start.
-        connection = self._take_idle() if request.repeatable else None
+        connection = self._take_idle(server) if request.repeatable else None
         if connection is not None:
             with suppress(_ConnectionLost):
-                return self._exchange(connection, request)
-        return self._exchange(self._new_connection(), request)
+                return self._exchange(server, connection, request)
+        return self._exchange(server, self._new_connection(server), request)
 
-    def _take_idle(self) -> "HTTPConnection | None":
+    def _take_idle(self, server: str) -> "HTTPConnection | None":
         with self._lock:
-            return self._idle.pop() if self._idle else None
+            idle = self._idle.get(server)
+            return idle.pop() if idle else None
 
-    def _new_connection(self) -> "HTTPConnection":
-        connection = self._connection()
+    def _new_connection(self, server: str) -> "HTTPConnection":
+        connection = self._connection(server)
         try:
             connection.connect()
         except OSError as error:
@@ -150,10 +183,10 @@ class Transport:
             raise _ConnectionLost(_reason(error), unsent=True) from error
         return connection
 
-    def _exchange(self, connection: "HTTPConnection", request: HttpRequest) -> HttpResponse:
+    def _exchange(self, server: str, connection: "HTTPConnection", request: HttpRequest) -> HttpResponse:
         """Send a request on a connection, and keep the connection if the answer is complete."""
         try:
-            response = self._send(connection, request)
+            response = self._send(server, connection, request)
             answer = _read_response(response, self.url)
         except _network_errors() as error:
             connection.close()
@@ -161,27 +194,29 @@ class Transport:
         except BaseException:
             connection.close()
             raise
-        self._keep(connection, response)
+        self._keep(server, connection, response)
         return answer
 
-    def _send(self, connection: "HTTPConnection", request: HttpRequest) -> "HTTPResponse":
+    def _send(self, server: str, connection: "HTTPConnection", request: HttpRequest) -> "HTTPResponse":
         headers = {**self._headers, **(request.headers or {})}
-        connection.request(request.method, self._prefix + request.path, request.body, headers)
+        connection.request(request.method, self._addresses[server].prefix + request.path, request.body, headers)
         return connection.getresponse()
 
-    def _keep(self, connection: "HTTPConnection", response: "HTTPResponse") -> None:
+    def _keep(self, server: str, connection: "HTTPConnection", response: "HTTPResponse") -> None:
         with self._lock:
-            if not response.will_close and len(self._idle) < IDLE_MAX:
-                self._idle.append(connection)
+            idle = self._idle.setdefault(server, [])
+            if not response.will_close and len(idle) < IDLE_MAX:
+                idle.append(connection)
                 return
         connection.close()
 
-    def _connection(self) -> "HTTPConnection":
+    def _connection(self, server: str) -> "HTTPConnection":
         from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - slow to load
 
-        if self._scheme == "https":
-            return HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._tls)
-        return HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        address = self._addresses[server]
+        if address.scheme == "https":
+            return HTTPSConnection(address.host, address.port, timeout=self._timeout_s, context=self._tls)
+        return HTTPConnection(address.host, address.port, timeout=self._timeout_s)
 
 
 def tls_context(ca_file: str) -> "SSLContext":
@@ -196,13 +231,14 @@ def tls_context(ca_file: str) -> "SSLContext":
         raise Unset(f"cannot read the CA file {ca_file}: {error.strerror}") from error
 
 
-def plaintext_token_warning(url: str, token: str | None) -> str | None:
-    """Say why a token should not be sent to an address; None if it may be."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if not token or parts.scheme != "http" or host in ("localhost", "::1") or host.startswith("127."):
-        return None
-    return f"the token goes to {host} over plain HTTP, where others on the way can read it: use https://"
+def plaintext_token_warning(urls: str, token: str | None) -> str | None:
+    """Say why a token should not be sent to one or several addresses; None if it may be."""
+    for url in urls.split(",") if token else ():
+        parts = urlsplit(url.strip())
+        host = parts.hostname or ""
+        if parts.scheme == "http" and host not in ("localhost", "::1") and not host.startswith("127."):
+            return f"the token goes to {host} over plain HTTP, where others on the way can read it: use https://"
+    return None
 
 
 class _ConnectionLost(Exception):
@@ -214,8 +250,8 @@ class _ConnectionLost(Exception):
         self.unsent = unsent
 
 
-def _split_url(url: str) -> tuple[str, str, int, str]:
-    """Split an address into scheme, host, port and path prefix."""
+def _split_url(url: str) -> _Address:
+    """Split an address into its parts."""
     parts = urlsplit(url)
     try:
         port = parts.port or _PORTS[parts.scheme]
@@ -223,7 +259,7 @@ def _split_url(url: str) -> tuple[str, str, int, str]:
         raise Unset(f"{url!r} is not the address of a server: it looks like http://127.0.0.1:8420") from None
     if not parts.hostname or parts.query or parts.fragment or parts.username or not url.isascii():
         raise Unset(f"{url!r} is not the address of a server: it looks like http://127.0.0.1:8420")
-    return parts.scheme, parts.hostname, port, parts.path
+    return _Address(parts.scheme, parts.hostname, port, parts.path)
 
 
 def _network_errors() -> tuple[type[Exception], ...]:
@@ -254,7 +290,7 @@ def _headers_of(response: "HTTPResponse") -> dict[str, str]:
 def _should_retry(answer: HttpResponse, request: HttpRequest) -> bool:
     """Whether to try again later: 429 means that nothing was done; the others need a repeatable request."""
     return answer.status == 429 or (
-        request.repeatable and (answer.status == 503 or (answer.status == 409 and "retry-after" in answer.headers))
+        request.repeatable and (answer.status in AWAY or (answer.status == 409 and "retry-after" in answer.headers))
     )
 
 

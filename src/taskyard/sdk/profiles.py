@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from taskyard.private_files import OTHERS
 from taskyard.sdk.errors import Unset
+from taskyard.sdk.servers import split_urls
 
 #: Reports what is wrong in a file.
 Report: TypeAlias = Callable[[str], None]
@@ -42,8 +43,8 @@ KEYS: Final[Mapping[str, str]] = {
     "profiles": "the profiles, each a table `[profiles.NAME]`",
 }
 PROFILE_KEYS: Final[Mapping[str, str]] = {
-    "url": "the server's address",
-    "token": "the token for this server; it is sent to no other",
+    "url": "the server's address; of several servers of one database, with commas between them",
+    "token": "the token for these servers; it is sent to no other",
     "ca_file": "a file with the certificate of the authority that signed the server's",
     "by": "`up`: `taskyard up` wrote this profile and may write it anew",
 }
@@ -168,6 +169,12 @@ def same_server(one: str, other: str) -> bool:
     return _address_parts(one) == _address_parts(other)
 
 
+def is_among(urls: str, others: str) -> bool:
+    """Whether each of some addresses is among others; commas separate them."""
+    known = {_address_parts(other) for other in split_urls(others)}
+    return known.issuperset(map(_address_parts, split_urls(urls)))
+
+
 def data_folder() -> Path:
     """Return the default folder of `taskyard up` for its database."""
     return folder("XDG_DATA_HOME", ".local/share")
@@ -225,9 +232,9 @@ def _profile_named(stored: ProfileFile, name: Sourced) -> Profile:
 
 
 def _profile_for_url(stored: ProfileFile, url: str) -> Profile | None:
-    """Find the profile of a server; the default profile comes first."""
+    """Find the profile that has all of these servers; the default profile comes first."""
     first = sorted(stored.profiles.values(), key=lambda one: one.name != stored.default)
-    return next((one for one in first if same_server(one.url, url)), None)
+    return next((one for one in first if is_among(url, one.url)), None) if url else None
 
 
 def _choose_token(flag: str | None, known: Profile | None, by_flag: str | None) -> Sourced:
@@ -255,7 +262,8 @@ def _choose_ca_file(flag: str | None, known: Profile | None) -> Sourced:
 def _refuse_unknown_server(address: Sourced, token: str | None) -> None:
     """Refuse a server that only a project file names, unless it is on this machine and gets no token."""
     url = address.value or ""
-    if urlsplit(url).hostname in _LOOPBACK and not (token or os.environ.get(TOKEN_VARIABLE)):
+    hosts = {urlsplit(one).hostname for one in split_urls(url)}
+    if hosts <= _LOOPBACK and not (token or os.environ.get(TOKEN_VARIABLE)):
         return
     raise Unset(
         f"{address.source} names the server {url}, which none of your profiles has, so nothing is sent there: "

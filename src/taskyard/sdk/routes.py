@@ -12,6 +12,8 @@ from taskyard.wire.api import Problem
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from taskyard.sdk.servers import ServerList
+
 #: The prefix of every route.
 ROOT: Final = "/api/v1"
 #: How many items to request per page: the server's limit.
@@ -33,17 +35,22 @@ class Page(Protocol[Item_co]):
 
 
 class ApiSession:
-    """Sends requests to the API of one server with one token."""
+    """Sends requests to the API of a server, or of another one of its database, with one token."""
 
     def __init__(
-        self, url: str, token: str, timeout_s: float, ca_file: str | None = None, tls: "SSLContext | None" = None
+        self,
+        servers: "str | ServerList",
+        token: str,
+        timeout_s: float,
+        ca_file: str | None = None,
+        tls: "SSLContext | None" = None,
     ) -> None:
         if not (token.isascii() and token.isprintable()) or " " in token:
             raise Unset("the token contains characters that no token has")
         headers = {"accept": "application/json", "user-agent": "taskyard"}
         if token:
             headers["authorization"] = f"Bearer {token}"
-        self._transport = Transport(url, headers, timeout_s, ca_file, tls)
+        self._transport = Transport(servers, headers, timeout_s, ca_file, tls)
         self.url = self._transport.url
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from taskyard.cli.exit_codes import CommandFailed, Exit
 from taskyard.cli.options import PATH, command, completes, listing_options, output_option
 from taskyard.cli.output import Column, Listing, print_err, print_error, print_list, print_one, unknown_word
 from taskyard.cli.profiles import Profile
+from taskyard.sdk.servers import joined_urls
 
 CONFIG_EXAMPLES: Final = """\
 Examples:
@@ -143,7 +144,7 @@ def remove(name: str) -> int:
 
 
 @command("login", LOGIN_EXAMPLES)
-@click.argument("url", metavar="URL", help="Server address.")
+@click.argument("url", metavar="URL", help="Server address; of several servers, with commas between them.")
 @click.option("--name", metavar="NAME", help="Profile name [default: the name of the host].")
 @click.option("--use/--no-use", default=True, help="Make the profile the default.")
 @click.option("--ca-file", type=PATH, metavar="PATH", help="Certificate of the authority that signed the server's.")
@@ -154,10 +155,13 @@ def login(url: str, name: str | None, use: bool, ca_file: Path | None, output: s
     The token is prompted for on a terminal, or read from standard input. It is
     saved only if the server accepts it.
     """
-    called = name or re.sub("[^A-Za-z0-9_-]+", "-", urlsplit(url).hostname or "").strip("-")
+    first = url.partition(",")[0]
+    called = name or re.sub("[^A-Za-z0-9_-]+", "-", urlsplit(first).hostname or "").strip("-")
     if not profiles.NAME.fullmatch(called):
         raise click.UsageError(f"{called!r} is not a profile name of letters, digits, _ and -: add --name NAME")
-    made = Profile(called, url.rstrip("/"), _read_token(), ca_file=None if ca_file is None else str(ca_file.absolute()))
+    made = Profile(
+        called, joined_urls(url), _read_token(), ca_file=None if ca_file is None else str(ca_file.absolute())
+    )
     _check_token(made)
     _edit(lambda: profiles.save(made, use=use))
     print_err(f"{made.url} is profile {made.name}" + ("; commands now use it" if use else ""))
