@@ -1,4 +1,4 @@
-"""Clusters for benchmarks: a real server process, bot processes and a client, on loopback and with durable settings."""
+"""Clusters for benchmarks: real servers and bots and a client, on loopback and with durable settings."""
 
 import os
 import re
@@ -23,6 +23,7 @@ class Cluster:
     """A server, its bots, and a client with every right."""
 
     def __init__(self, database: str, folder: Path) -> None:
+        self._database = database
         self._folder = folder
         self._started = ExitStack()
         self.server = self._start("serve", "--port", "0", "--database", database, log_name="server.log")
@@ -31,11 +32,17 @@ class Cluster:
         self.client = Client(self.url, self._token)
         self.bot_token = self.client.new_token(kind="bot", name="bench", pool="default").token
 
-    def bot(self, name: str, slots: int) -> "subprocess.Popen[bytes]":
+    def another_server(self) -> Client:
+        """Start another server on the same database; return a client of it."""
+        self._start("serve", "--port", "0", "--database", self._database, log_name="another.log")
+        url = _awaited(self._folder / "another.log", re.compile(r"TASKYARD_URL=(\S+)"))[1]
+        return self._started.enter_context(Client(url, self._token))
+
+    def bot(self, name: str, slots: int, url: str = "") -> "subprocess.Popen[bytes]":
         """Start a bot, and wait until it is connected."""
         state = self._folder / name
         process = self._start(
-            *("bot", "--url", self.url, "--name", name, "--slots", str(slots), "--state", str(state)),
+            *("bot", "--url", url or self.url, "--name", name, "--slots", str(slots), "--state", str(state)),
             log_name=f"{name}.log",
             TASKYARD_TOKEN=self.bot_token,
         )

@@ -23,6 +23,7 @@ from benchmarks.report import Case, main
 from taskyard.engine.failpoints import VARIABLE
 from taskyard.sdk import Client
 from tests.postgres import Postgres
+from tests.servers.wire import wire_to_database
 
 #: How long anything may take that should take a moment.
 SOON_S: Final = 120
@@ -62,6 +63,23 @@ def frozen_in_a_pass() -> Case:
     return Case("postgres, a server is frozen in a pass", took, "s", "lower", must=15.0)
 
 
+def cut_off_in_a_pass() -> Case:
+    """One of two servers is cut off from the database while it has the lock of the pass: the other lets work in."""
+    with (
+        Postgres(durable=True) as postgres,
+        servers_of(postgres.fresh()) as servers,
+        wire_to_database(servers.database) as (wire, through_it),
+    ):
+        direct, servers.database = servers.database, through_it
+        servers.start(**HALTS_IN_A_PASS)
+        _wait_for_a_holder(direct)
+        graph = submit(servers.client)
+        wire.hold()
+        took = seconds_until(lambda: is_admitted(servers.client, graph))
+        wire.release()
+    return Case("postgres, a server is cut off in a pass", took, "s", "lower", must=15.0)
+
+
 def killed_in_a_pass_and_started_again() -> Case:
     """The only server of a file is killed while it has the lock of the pass: it lets work in once it is up again."""
     with (
@@ -92,6 +110,7 @@ def bot_killed() -> Case:
 CASES: Final[tuple[Callable[[], Case], ...]] = (
     killed_in_a_pass,
     frozen_in_a_pass,
+    cut_off_in_a_pass,
     killed_in_a_pass_and_started_again,
     bot_killed,
 )

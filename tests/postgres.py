@@ -9,9 +9,11 @@ import os
 import pwd
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -70,6 +72,7 @@ class Postgres:
         self._settings = SETTINGS if durable else SETTINGS + NOT_DURABLE
         self._life: subprocess.Popen[bytes] | None = None
         self._home = Path()
+        self._programs = Path()
         self._template: str | None = None
         self._numbers = count(1)
 
@@ -78,8 +81,8 @@ class Postgres:
         assert self._life is None, "it is running"
         self._home = _home()
         try:
-            programs = _make_cluster(self._home, self._settings)
-            self._life = _bring_up(programs, self._home)
+            self._programs = _make_cluster(self._home, self._settings)
+            self._life = _bring_up(self._programs, self._home)
         except BaseException:
             shutil.rmtree(self._home, ignore_errors=True)
             raise
@@ -91,13 +94,53 @@ class Postgres:
             life.communicate()  # closes the input, which ends the server
             shutil.rmtree(self._home, ignore_errors=True)
 
-    def fresh(self) -> str:
+    @property
+    def home(self) -> Path:
+        """The folder of the server, with its socket."""
+        return self._home
+
+    def kill(self) -> None:
+        """Kill all of it."""
+        pid = int((self._home / "cluster/postmaster.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+
+    @contextmanager
+    def standby(self) -> Iterator["Postgres"]:
+        """A standby that follows this server, for the time of the context."""
+        one = Postgres()
+        one._home, one._programs = _home(), self._programs
+        place = ("-h", self._home, "-p", str(PORT), "-U", "postgres", "-D", one._home / "cluster")
+        one.run("pg_basebackup", *place, "-R", "-X", "stream", "--checkpoint=fast", "--no-sync")
+        with (one._home / "cluster/postgresql.conf").open("a", encoding="utf-8") as file:
+            file.write(f"unix_socket_directories = '{one._home}'\n")
+        one._life = _bring_up(self._programs, one._home)
+        try:
+            yield one
+        finally:
+            one.stop()
+
+    def promote(self) -> None:
+        """Make a standby a primary."""
+        self.run("pg_ctl", "promote", "-w", "-D", self._home / "cluster")
+
+    def run(self, program: str, *arguments: str | Path) -> None:
+        """Run one of the programs of PostgreSQL as the account of the server."""
+        subprocess.run(
+            [self._programs / program, *arguments], capture_output=True, check=True, **_as_account(self._home)
+        )
+
+    def tell(self, *statements: str) -> None:
+        """Run statements, each in a transaction of its own."""
+        for statement in statements:
+            self._tell(sql.Composed([sql.SQL(statement)]))
+
+    def fresh(self, tablespace: str = "pg_default") -> str:
         """Make a new database with the newest schema; return its URL."""
         if self._template is None:
             template = self.empty()
             migrate.upgrade(template)
             self._template = _name(template)
-        return self._create(self._template)
+        return self._create(self._template, tablespace)
 
     def empty(self) -> str:
         """Make a new empty database; return its URL."""
@@ -116,9 +159,10 @@ class Postgres:
     ) -> None:
         self.stop()
 
-    def _create(self, template: str) -> str:
+    def _create(self, template: str, tablespace: str = "pg_default") -> str:
         name = f"taskyard_{next(self._numbers)}"
-        self._tell(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+        parts = map(sql.Identifier, (name, template, tablespace))
+        self._tell(sql.SQL("CREATE DATABASE {} TEMPLATE {} TABLESPACE {}").format(*parts))
         return self._url(name)
 
     def _tell(self, statement: sql.Composed) -> None:

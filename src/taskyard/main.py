@@ -113,7 +113,7 @@ class Embedded:
                     spec.database,
                     scheduler_id=spec.scheduler_id,
                     lease_ms=spec.lease_ms or LEASE_MS,
-                    name=_server_name(spec),
+                    name=_server_name(spec.database, listener.getsockname()[1]),
                     secrets_key_file=spec.secrets_key_file,
                     events=spec.events,
                     periodic_passes=spec.periodic_passes,
@@ -292,7 +292,7 @@ def _expected() -> tuple[type[Exception], ...]:
     from taskyard.sdk.errors import Unset  # noqa: PLC0415
     from taskyard.server.settings import Exposed, Uncertified  # noqa: PLC0415
     from taskyard.store.migrate import NotEmpty, TooNew, TooOld  # noqa: PLC0415
-    from taskyard.store.queries import StoreUnavailable, TransactionConflict  # noqa: PLC0415
+    from taskyard.store.queries import PoolerInTheWay, StoreUnavailable, TransactionConflict  # noqa: PLC0415
     from taskyard.wire.api import Unchecked  # noqa: PLC0415
 
     return (
@@ -307,6 +307,7 @@ def _expected() -> tuple[type[Exception], ...]:
         TooOld,
         TransactionConflict,
         StoreUnavailable,
+        PoolerInTheWay,
         Exposed,
         Uncertified,
         Unset,
@@ -352,11 +353,11 @@ def _summary(manifest: "Manifest") -> "ArchiveSummary":
     )
 
 
-def _server_name(spec: "ServeSpec") -> str:
-    """Return a name that survives restarts. The only server of a database file needs none."""
+def _server_name(database: str, port: int) -> str:
+    """Return a name that survives restarts on the same port. The only server of a database file needs none."""
     import socket  # noqa: PLC0415
 
-    return "" if spec.database.startswith("sqlite:") else f"{socket.gethostname()}:{spec.port}"
+    return "" if database.startswith("sqlite:") else f"{socket.gethostname()}:{port}"
 
 
 def _tell_lost_key(engine: "Engine") -> None:

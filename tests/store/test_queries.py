@@ -12,7 +12,7 @@ import pytest
 from taskyard.core.states import State
 from taskyard.store import repo, schema
 from taskyard.store.connection import open_store
-from taskyard.store.postgres import _OPTIONS
+from taskyard.store.postgres_sessions import set_up
 from taskyard.store.queries import POSTGRES, SQLITE, Statement, for_postgres, for_sqlite, statements, without_locks
 from taskyard.store.repo.events import encode_fact, encode_transition
 from tests.store.rows import NOW, READY, add_graph, add_tasks, move
@@ -106,7 +106,8 @@ def postgres_plans(request: pytest.FixtureRequest) -> Iterator[psycopg.Connectio
     server = request.getfixturevalue("postgres")
     url = server.fresh()
     fill(url)
-    with psycopg.connect(url, autocommit=True, options=_OPTIONS) as connection:
+    with psycopg.connect(url, autocommit=True) as connection:
+        set_up(connection)
         connection.execute("ANALYZE")
         yield connection
     server.drop(url)

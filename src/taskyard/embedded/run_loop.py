@@ -62,7 +62,7 @@ def started_on(bot: LocalBot, spec: RunSpec, interrupts: Interrupts, decide: Dec
     with serving(bot) as engine:
         if not wait_for_bot(engine, bot, unless=interrupts.any):
             raise KeyboardInterrupt
-        engine.listeners.append(lambda _: interrupts.changed.set())
+        engine.listeners.graphs.append(lambda _: interrupts.changed.set())
         yield LocalRun(engine, bot, spec, interrupts, decide)
 
 

@@ -28,6 +28,7 @@ from taskyard.engine.errors import Unavailable, outages
 from taskyard.engine.extend import GraphExtension
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.file_lock import FileLock
+from taskyard.engine.hints import ChangeListeners, FollowedOutputs, HintThread
 from taskyard.engine.keyring import Keyring, keyring_of
 from taskyard.engine.launch import BY_HAND, LaunchAnswer, Launcher, Origin, Preview
 from taskyard.engine.relay import RelayThread
@@ -76,7 +77,14 @@ from taskyard.lifecycle.report import publish, publish_files
 from taskyard.lifecycle.retention import delete_graph, set_times, unset_times
 from taskyard.lifecycle.submit import Submitted
 from taskyard.lifecycle.transaction import FollowUp, ServerIdentity, Transaction
-from taskyard.store.connection import Repo, Store, open_server_lock, open_store
+from taskyard.store.connection import (
+    Repo,
+    Store,
+    open_hint_channel,
+    open_server_lock,
+    open_store,
+    refuse_shared_sessions,
+)
 from taskyard.store.repo.admission import PoolRow
 from taskyard.views import graphs as outlines
 from taskyard.views import history as stories
@@ -119,9 +127,9 @@ class Engine:
             store.read() as repo,
         ):  # if the database is unavailable, the first heartbeat asks it
             self.clock.follow(repo.servers.database_time)
-        #: Called on the writer thread with the graphs that changed their state or settled. This is a hint: changes that
-        #: another server makes are not reported.
-        self.listeners: list[Callable[[Collection[int]], None]] = []
+        #: Told of changes that requests wait for. These are hints: those of other servers may be lost.
+        self.listeners = ChangeListeners()
+        self.followed = FollowedOutputs()
         #: Finds trees that new tasks take and that are not stored; a server that keeps files sets it.
         self.missing_trees: MissingTrees = no_missing_trees
         self._file_lock: FileLock | None = None
@@ -158,7 +166,16 @@ class Engine:
         )
         self.background = BackgroundThread(jobs, self.clock, events, ticks, periodic_passes)
         self.retention = RetentionThread(self.transact, store, self.clock, name)
-        self.relay = RelayThread(self.transact, store, self.clock)
+        self.relay = RelayThread(self.transact, store, self.clock, self._events_numbered)
+        channel = open_hint_channel(store.url) if events else None
+        self.hints = (
+            None
+            if channel is None
+            else HintThread(channel, self.clock, word, self.writer_thread, self.listeners, self.followed)
+        )
+        self._admission.keeps_lock = lambda: self.hints is not None and self.hints.is_heard
+        self.listeners.dirty.append(self._note_dirty)
+        self._writer.on_commit = self._note_commit
         self._ticks = ticks
 
     @classmethod
@@ -183,6 +200,8 @@ class Engine:
         """
         from taskyard.store.migrate import upgrade  # noqa: PLC0415 - who does not migrate does not pay for it
 
+        with outages():
+            refuse_shared_sessions(url)
         file_lock = FileLock(url)
         try:
             upgrade(url)
@@ -216,10 +235,14 @@ class Engine:
         if self._ticks:
             self.retention.start()
             self.relay.start()
+        if self.hints is not None:
+            self.hints.start()
 
     def stop(self) -> None:
         """Answer the accepted commands and stop. A writer that does not end in time keeps the database open."""
         self._subgraphs.stop()
+        if self.hints is not None:
+            self.hints.stop()
         self.retention.stop()
         self.relay.stop()
         self.background.stop()
@@ -494,6 +517,10 @@ class Engine:
         """Answer a parked poll now, with nothing."""
         self.writer_thread.leave(poll)
 
+    def stop_parking(self) -> None:
+        """Answer all parked polls, and park none from now on."""
+        self.writer_thread.stop_parking()
+
     def ask(self, kind: type, command: Command, *, decoded: bool = False) -> "Future[Any]":
         """Queue a command, to run in one transaction with others; an invalid one is answered at once.
 
@@ -542,8 +569,30 @@ class Engine:
     def _after_commit(self, left: FollowUp) -> None:
         self.background.notify(left)
         if left.changed_graphs:
-            for listener in self.listeners:
+            for listener in self.listeners.graphs:
                 listener(left.changed_graphs)
+
+    def _note_commit(self, transaction: Transaction) -> None:
+        """Tell those who wait for what a commit changed, here and at other servers."""
+        if self.followed:
+            here, _ = self.followed.among(transaction.printed_tasks())
+            for listener in self.listeners.outputs if here else ():
+                listener(here)
+        if transaction.changed_events:
+            self.relay.note_commit()
+        if self.hints is not None:
+            self.hints.note(transaction)
+
+    def _note_dirty(self) -> None:
+        """Another server has something for an admission pass: run one, if this server keeps the lock."""
+        if self._admission.is_leader:
+            self.background.notify(FollowUp(admission_dirty=True))
+
+    def _events_numbered(self) -> None:
+        for look in self.listeners.events:
+            look()
+        if self.hints is not None:
+            self.hints.note_events()
 
 
 def _clear_pass_lock(store: Store) -> None:

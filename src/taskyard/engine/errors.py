@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from taskyard.store.queries import StoreUnavailable, TransactionConflict
+from taskyard.store.queries import StoreFull, StoreUnavailable, TransactionConflict
 
 
 class EngineError(Exception):
@@ -16,6 +16,10 @@ class Overloaded(EngineError):
 
 class Unavailable(EngineError):
     """The database is unavailable, or the engine is stopping. The command may or may not have been done; try again."""
+
+
+class Full(Unavailable):
+    """The database has no space left. Nothing was done; it goes on once there is space."""
 
 
 class Failed(EngineError):
@@ -32,4 +36,10 @@ def outages() -> Iterator[None]:
     try:
         yield
     except (TransactionConflict, StoreUnavailable) as fault:
-        raise Unavailable(f"the database cannot be used: {fault}") from fault
+        raise outage(fault) from fault
+
+
+def outage(fault: Exception) -> Unavailable:
+    """Return the error for one of the store."""
+    kind = Full if isinstance(fault, StoreFull) else Unavailable
+    return kind(f"the database cannot be used: {fault}")

@@ -15,7 +15,7 @@ from taskyard.engine.errors import EngineError
 from taskyard.engine.file_lock import FileLock
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.store import migrate
-from taskyard.store.connection import open_store
+from taskyard.store.connection import Replication, open_store, replication_of
 from taskyard.store.queries import StoreUnavailable, TransactionConflict
 from taskyard.wire import api
 from taskyard.wire.api import Checkup, Unchecked
@@ -34,7 +34,8 @@ def check(database: str) -> Checkup:
     """Check the database at an address, or in a file."""
     with _readable_errors(database), _opened(_address(database)) as engine:
         found = engine.doctor()
-        return _checkup(found, found, mended=0)
+        note = _replication_note(replication_of(engine.store.url))
+        return _checkup(found, found, mended=0, notes=(note,) if note else ())
 
 
 def repair(database: str) -> Checkup:
@@ -122,8 +123,22 @@ def _check_version(found: str | None, newest: str) -> None:
 # Results and errors.
 
 
-def _checkup(found: list[Finding], left: list[Finding], mended: int) -> Checkup:
-    return Checkup(tuple(map(_finding, found)), mended, len(left))
+def _checkup(found: list[Finding], left: list[Finding], mended: int, notes: tuple[str, ...] = ()) -> Checkup:
+    return Checkup(tuple(map(_finding, found)), mended, len(left), notes)
+
+
+def _replication_note(found: Replication | None) -> str:
+    """Say what the loss of the primary would cost, if there are standbys."""
+    if found is None or not (found.standbys or found.synchronous):
+        return ""
+    if found.synchronous and found.standbys:
+        return "replication is synchronous: what servers have acknowledged is on a standby, too"
+    if found.synchronous:
+        return "replication is synchronous and no standby is connected: every commit waits for one"
+    return (
+        "replication is asynchronous: if the primary is lost, so may be the newest commits that servers have"
+        " acknowledged; set synchronous_standby_names to have commits wait for a standby"
+    )
 
 
 def _finding(one: Finding) -> api.Finding:

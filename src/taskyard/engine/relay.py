@@ -4,6 +4,7 @@ Each server of a database has one. Of several, the one that locks the stream num
 """
 
 import logging
+from collections.abc import Callable
 from threading import Event, Thread
 from typing import Final
 
@@ -15,9 +16,14 @@ from taskyard.engine.failpoints import Boundary
 from taskyard.store.connection import Store
 from taskyard.store.queries import StoreUnavailable, TransactionConflict
 
-#: How long it waits before it looks again: while somebody follows events, and otherwise.
+#: How long it waits before it looks again, if no commit of this server wakes it: while somebody follows events, and
+#: otherwise.
 FOLLOWED_S: Final = 0.1
 IDLE_S: Final = 2.0
+#: How long it collects events before it numbers more: at least this long, and this many times longer than numbering
+#: the last ones took, but no longer than the interval above.
+PAUSE_MS: Final = 10
+PAUSE_SHARE: Final = 10
 #: How long a stop waits for the current transaction.
 STOP_MAX_S: Final = 10
 
@@ -27,10 +33,14 @@ _LOG = logging.getLogger(__name__)
 class RelayThread:
     """Numbers events in the background, page by page."""
 
-    def __init__(self, transact: Transact, store: Store, clock: Clock) -> None:
+    def __init__(
+        self, transact: Transact, store: Store, clock: Clock, numbered: Callable[[], None] = lambda: None
+    ) -> None:
         self._transact = transact
         self._store = store
         self._clock = clock
+        self._numbered = numbered  # called when followers can read more
+        self._is_followed = False
         self._wake = Event()
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="taskyard-relay", daemon=True)
@@ -45,6 +55,11 @@ class RelayThread:
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(STOP_MAX_S)
+
+    def note_commit(self) -> None:
+        """Number the events of a commit soon, if somebody follows them."""
+        if self._is_followed:
+            self._wake.set()
 
     def want(self) -> int:
         """Have events numbered for some time from now on; return the number of the newest one."""
@@ -61,18 +76,23 @@ class RelayThread:
         with outages(), self._store.read() as repo:
             now = self._clock.now()
             wanted, work = is_wanted(repo, now), has_work(repo, now)
+        self._is_followed = wanted
         while work and not self._stopped.is_set():
             work = self._transact(lambda transaction: relay_page(transaction.repo, transaction.now), Boundary.RELAY)
+            self._numbered()
         return wanted
 
     def _run(self) -> None:
-        wanted = False
+        wanted, took = False, 0
         while not self._stopped.is_set():
             self._wake.wait(FOLLOWED_S if wanted else IDLE_S)
+            self._stopped.wait(min(FOLLOWED_S, max(PAUSE_MS, PAUSE_SHARE * took) / 1000))
             self._wake.clear()
+            began = self._clock.now()
             try:
                 wanted = self.run_once()
             except (EngineError, TransactionConflict, StoreUnavailable) as fault:
                 _LOG.warning("events are numbered later: %s", fault)
             except Exception:  # noqa: BLE001 - a bug here must not end the thread
                 _LOG.exception("events are numbered later")
+            took = self._clock.now() - began

@@ -19,8 +19,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from taskyard.core.fleet import LEASE_MS
 from taskyard.engine.clock import Clock
-from taskyard.engine.errors import EngineError, Failed, Overloaded, Unavailable
+from taskyard.engine.errors import EngineError, Failed, Overloaded, Unavailable, outage
 from taskyard.engine.failpoints import Boundary, Side, point
+from taskyard.engine.hints import Hint, merged
 from taskyard.engine.parked_polls import ParkedPolls
 from taskyard.lifecycle.admission.scheduler import Replaced
 from taskyard.lifecycle.approve import approve
@@ -76,6 +77,7 @@ class Writer:
         self.server = server
         self._registry = Registry()
         self.parked_polls = ParkedPolls()
+        self.on_commit: Callable[[Transaction], None] = lambda _: None  # called with each one that is durable
         self.commits = 0
         self.last_ms = 0  # the duration of the last transaction
         self.longest_ms = 0  # the longest duration so far
@@ -115,6 +117,7 @@ class Writer:
             self.last_ms = self._clock.now() - began
             self.longest_ms = max(self.longest_ms, self.last_ms)
         self._after(transaction.follow_up())
+        self.on_commit(transaction)
         return answer
 
 
@@ -139,7 +142,7 @@ class _RetryPolicy:
         now = self._clock.now()
         self._outage_began = now if self._outage_began is None else self._outage_began
         if now - self._outage_began >= GONE_MAX_MS:
-            raise Unavailable(f"the database cannot be used: {error}") from error
+            raise outage(error) from error
         self._outages += 1
         self._pause(self._outages, GONE_PAUSE_MAX_MS)
 
@@ -232,6 +235,7 @@ class _QueueItem:
     boundary: Boundary = Boundary.BATCH
     weight: int = 0  # about how many tasks the command touches
     stop_waiting: "Future[Any] | None" = None  # answer this parked poll
+    hint: Hint | None = None  # of another server
     future: "Future[Any]" = field(default_factory=Future)
 
 
@@ -243,6 +247,8 @@ class WriterThread:
         self._arrived: SimpleQueue[_QueueItem | None] = SimpleQueue()
         self._commands: deque[_QueueItem] = deque()
         self._acts: deque[_QueueItem] = deque()
+        self._hints: list[Hint] = []
+        self._parks = True  # whether polls may wait
         self._batch_limit = TOUCHED_MAX  # how many tasks the next batch may touch
         self._lock = Lock()
         self._closed = False
@@ -291,6 +297,17 @@ class WriterThread:
             if not self._closed:
                 self._arrived.put(_QueueItem(stop_waiting=future))
 
+    def offer(self, hint: Hint) -> None:
+        """Serve parked polls with what another server left for them."""
+        with self._lock:
+            if not self._closed:
+                self._arrived.put(_QueueItem(hint=hint))
+
+    def stop_parking(self) -> None:
+        """Answer all parked polls, and park none from now on: the server is about to stop."""
+        self._parks = False
+        self.offer(Hint("", everything=True))
+
     @property
     def waiting(self) -> int:
         """How many commands and functions wait."""
@@ -328,14 +345,38 @@ class WriterThread:
         while (idle and not self._ending) or not self._arrived.empty():
             item = self._arrived.get()
             if item is None:
-                self._ending = True
+                self._ending, self._parks = True, False
                 self._writer.parked_polls.clear()
             elif item.stop_waiting is not None:
                 self._writer.parked_polls.leave(item.stop_waiting)
+            elif item.hint is not None:
+                self._hints.append(item.hint)
             elif item.future.set_running_or_notify_cancel():
                 (self._commands if item.act is None else self._acts).append(item)
                 idle = False
-        return bool(self._commands or self._acts)
+            idle = idle and not self._hints
+        self._take_hints()
+        return bool(self._commands or self._acts) or not self._ending
+
+    def _take_hints(self) -> None:
+        """Serve the parked polls with what hints offer. Polls that have just come need no hint: they look anyway."""
+        hints, self._hints = self._hints, []
+        parked_polls = self._writer.parked_polls
+        if not self._parks:
+            parked_polls.clear()
+        if not (hints and parked_polls):
+            return
+        parked_polls.release({bot for hint in hints for bot in hint.bots})
+        queues, stopping, everything = merged(hints)
+
+        def serve(transaction: Transaction) -> None:
+            transaction.serve_queues(queues)
+            transaction.stop_again(stopping)
+            if everything:
+                transaction.serve_all_queues()
+
+        if queues or stopping or everything:
+            self._acts.append(_QueueItem(act=serve, boundary=Boundary.OTHER))
 
     def _next_batch(self) -> list[_QueueItem]:
         batch: list[_QueueItem] = []
@@ -374,7 +415,7 @@ class WriterThread:
     def _answer(self, item: _QueueItem, answer: Any) -> None:
         """Answer, or park a poll for which there is no work yet."""
         poll, parked_polls = item.command, self._writer.parked_polls
-        waits = isinstance(poll, Poll) and poll.wait_ms > 0 and not self._ending and _can_park(poll, answer)
+        waits = isinstance(poll, Poll) and poll.wait_ms > 0 and self._parks and _can_park(poll, answer)
         # A repeated poll that is not parked any more was answered: the bot does not wait for this copy.
         if isinstance(poll, Poll) and waits and (not answer.repeated or parked_polls.holds(poll)):
             parked_polls.park(poll, item.future)

@@ -244,6 +244,7 @@ def store_output(transaction: Transaction, outputs: Sequence[tuple[str, Output]]
         _store_chunk(tasks.get(output.task), bot, output, transaction.now, printed, rows) for bot, output in outputs
     ]
     transaction.repo.output.add_chunks(rows)
+    transaction.note_printed(ids)
     return stored
 
 

@@ -9,7 +9,7 @@ The state machine says where a signal leads and `core` says what follows; this m
 Only the methods of `Transaction` change its state.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,8 +46,12 @@ from taskyard.store.rows import Continuation, GraphRecord, TaskRecord
 #: How many edges one transaction propagates along; the rest is left as continuations. It keeps a transaction under
 #: 100 ms.
 PROPAGATED_MAX: Final = 1_000
+#: How many tasks of a queue parked polls are offered at once that another server left there.
+OFFERED_MAX: Final = 256
 #: In a queue.
 _QUEUED: Final = HOLDING - LEASED
+#: Under way at a bot that is to end them.
+_TO_STOP: Final = LEASED - {State.RUNNING}
 #: The kinds whose attempts are graphs.
 _GRAPHS: Final = frozenset(kind.text for kind in GRAPH_KINDS)
 #: Later than any moment.
@@ -157,6 +161,7 @@ class Transaction:
         self._has_children = False
         self._attempts_ended = False
         self._serves_all_queues = False
+        self._printed: set[int] = set()
         # Reads, as of when this transaction first asked.
         self._graphs: dict[int, GraphRecord] = {}
         self._bots: tuple[BotFacts, ...] | None = None
@@ -401,6 +406,49 @@ class Transaction:
     def serve_all_queues(self) -> None:
         """Have parked polls get whatever is in their queues."""
         self._serves_all_queues = True
+
+    def serve_queues(self, tasks: Mapping[int, int]) -> None:
+        """Have parked polls get what another server left in queues: so many tasks in each."""
+        for queue, count in tasks.items():
+            self._entered_queues += [queue] * min(count, OFFERED_MAX)
+
+    def stop_again(self, tasks: Collection[int]) -> None:
+        """Have parked polls learn of tasks that another server asked to stop, if they are still to be stopped."""
+        self._stopping += [task for task in self.lock_tasks(tasks).values() if task.state in _TO_STOP]
+
+    def note_printed(self, tasks: Collection[int]) -> None:
+        """Note that tasks printed something."""
+        self._printed.update(tasks)
+
+    # What other servers may wait for.
+
+    @property
+    def changed_graphs(self) -> Sequence[int]:
+        """Graphs that changed their state, settled, or are active again."""
+        return self._changed_graphs
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether an admission pass has something to look at."""
+        return bool(self._dirty)
+
+    @property
+    def changed_events(self) -> bool:
+        """Whether events were recorded."""
+        return bool(self._deltas)
+
+    def left_in_queues(self) -> Mapping[int, int]:
+        """Count the tasks that came into queues of bots and were not taken from there, by queue."""
+        if not self._entered_queues:
+            return {}
+        return Counter(
+            task.queue for task in self._written if task.queue != SERVER_QUEUE and task.life.state in _QUEUED
+        )
+
+    def printed_tasks(self) -> Collection[int]:
+        """Return the tasks that printed something, and those that have ended."""
+        ended = {task.id for task in self._written if task.life.state in ENDED} if self._attempts_ended else set()
+        return self._printed | ended
 
     def follow_up(self) -> FollowUp:
         """Return what remains to be done."""

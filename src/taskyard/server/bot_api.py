@@ -102,9 +102,8 @@ class BotApi:
         return path in self._routes
 
     def close(self) -> None:
-        """Answer all waiting polls."""
-        for future in list(self._waiting):
-            self._engine.leave(future)
+        """Answer all waiting polls, and those that are still to come, at once."""
+        self._engine.stop_parking()
 
     def _end_polls_of(self, token: str) -> None:
         """Answer the waiting polls of a token that is revoked: its bot gets no more leases."""

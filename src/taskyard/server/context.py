@@ -15,11 +15,11 @@ from taskyard.server import tokens
 from taskyard.server.auth import Auth, Caller, Denial, Denials
 from taskyard.server.errors import RequestRefused, from_refusal, not_found, refused
 from taskyard.server.file_store import ServerFiles
-from taskyard.server.graph_waiters import GraphWaiters
 from taskyard.server.metrics import ServerMetrics
 from taskyard.server.requests import LARGE_DOCUMENTS_MAX, BodyBudget
 from taskyard.server.settings import Settings
 from taskyard.server.tokens import READ, RunTokenSigner
+from taskyard.server.wakeups import Wakeups
 from taskyard.store.connection import Repo
 from taskyard.store.rows import TaskRecord
 from taskyard.views import tasks as task_views
@@ -48,12 +48,17 @@ class AppContext:
         self.denials = Denials(engine)
         self.body_budget = BodyBudget()
         self.large_documents = asyncio.Semaphore(LARGE_DOCUMENTS_MAX)
-        self.graph_waiters = GraphWaiters(engine)
+        self.graph_waiters, self.output_waiters, self.event_waiters = Wakeups(), Wakeups(), Wakeups()
+        waiters = (self.graph_waiters, self.output_waiters, self.event_waiters)
+        engine.listeners.graphs.append(self.graph_waiters.wake)
+        engine.listeners.outputs.append(self.output_waiters.wake)
+        engine.listeners.events.append(self.event_waiters.wake_all)
+        engine.listeners.everything += [one.wake_all for one in waiters]
         self.files = ServerFiles(settings.files, engine.store.url)
         engine.missing_trees = self.files.missing_trees
         self.followers: Counter[str] = Counter()  # how many outputs and events each caller follows
         self.closing = asyncio.Event()  # set when the server stops: waiting requests are answered
-        self.on_close: list[Callable[[], None]] = [self.graph_waiters.close]
+        self.on_close: list[Callable[[], None]] = [one.wake_all for one in waiters]
 
     def close(self) -> None:
         """Answer waiting requests: the server is about to stop."""

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from taskyard.engine.errors import EngineError, Overloaded, Unavailable
+from taskyard.engine.errors import EngineError, Full, Overloaded, Unavailable
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.wire.api import Fault, Problem
 
@@ -77,6 +77,9 @@ def from_engine_error(trouble: EngineError) -> RequestRefused:
     """Convert an error of the engine: an overload, an outage or a bug."""
     if isinstance(trouble, Overloaded):
         return refused(429, "overloaded", str(trouble), headers={"Retry-After": str(RETRY_OVERLOADED_S)})
+    if isinstance(trouble, Full):
+        detail = "the disk of the database is full; nothing was stored, and it goes on once there is space"
+        return refused(503, "storage_full", detail, headers={"Retry-After": str(RETRY_UNAVAILABLE_S)})
     if isinstance(trouble, Unavailable):
         # The log has the database's own message.
         detail = "the database is not available; the request may or may not have been carried out"

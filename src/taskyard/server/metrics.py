@@ -12,6 +12,7 @@ from taskyard.core.fleet import Condition
 from taskyard.core.states import State
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Unavailable, outages
+from taskyard.engine.hints import HintThread
 from taskyard.store.connection import Repo
 from taskyard.views import bots
 from taskyard.views.demand import wanted_by_queue
@@ -113,10 +114,21 @@ class _OfEngine:
             "The longest transaction since the server was started.",
             engine.longest_ms / 1000,
         )
+        yield from _of_hints(engine.hints)
 
     def describe(self) -> list[Metric]:
         """Describe nothing in advance: else the registry would read the database at once."""
         return []
+
+
+def _of_hints(hints: HintThread | None) -> Iterator[Metric]:
+    """What a server of a shared database knows of the others; the only server of a file has no hints."""
+    others, connected = (hints.others, hints.connected) if hints else (0, False)
+    sent, received = (hints.sent, hints.received) if hints else (0, 0)
+    yield GaugeMetricFamily("taskyard_other_servers", "Other servers of the database that were heard.", others)
+    yield GaugeMetricFamily("taskyard_hints_connected", "1 while hints of other servers can be heard.", connected)
+    yield CounterMetricFamily("taskyard_hints_sent", "Hints that this server has sent to others.", sent)
+    yield CounterMetricFamily("taskyard_hints_received", "Hints that this server has got from others.", received)
 
 
 class _Demand:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from taskyard.core.structs import value
 from taskyard.store.queries import Session
 from taskyard.store.repo.admission import AdmissionRepo
 from taskyard.store.repo.bots import BotRepo, QueueRepo
@@ -22,6 +23,7 @@ from taskyard.store.repo.tokens import TokenRepo
 from taskyard.store.row_cache import RowCache
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
 
@@ -53,11 +55,69 @@ class ServerLock(Protocol):
         """Release the lock."""
 
 
+class HintChannel(Protocol):
+    """Carries hints between the servers of a database. One thread uses it; only `wake` is for others."""
+
+    def open(self) -> None:
+        """Connect and listen; raise `StoreUnavailable` if that is not possible."""
+
+    def send(self, text: str) -> None:
+        """Send a hint to all servers but this one; raise `StoreUnavailable` if the connection is lost."""
+
+    def receive(self, wait_s: float) -> "Sequence[str]":
+        """Wait until hints arrive, `wake` is called, or the time is over; return the hints of other servers."""
+
+    def wake(self) -> None:
+        """End a `receive`, or the next one; any thread may call this."""
+
+    def close(self) -> None:
+        """Close the connection; `open` opens another one."""
+
+
+def is_shared(url: str) -> bool:
+    """Whether several servers can use the database at an address."""
+    return url.startswith(("postgresql://", "postgres://"))
+
+
+def open_hint_channel(url: str) -> HintChannel | None:
+    """Return the channel of hints between servers; None for SQLite, where a file has one server."""
+    if not is_shared(url):
+        return None
+    from taskyard.store.postgres_sessions import PostgresHintChannel  # noqa: PLC0415 - only for PostgreSQL
+
+    return PostgresHintChannel(url)
+
+
+def refuse_shared_sessions(url: str) -> None:
+    """Raise `PoolerInTheWay` if the address of a database leads to a pooler that a server cannot use."""
+    if is_shared(url):
+        from taskyard.store import postgres_sessions  # noqa: PLC0415 - only for PostgreSQL
+
+        postgres_sessions.refuse_shared_sessions(url)
+
+
+@value
+class Replication:
+    """What a database says about its standbys."""
+
+    standbys: int  # that are connected
+    synchronous: bool  # whether commits of servers wait for one
+
+
+def replication_of(url: str) -> Replication | None:
+    """Ask a database about its standbys; None for SQLite."""
+    if not is_shared(url):
+        return None
+    from taskyard.store import postgres_sessions  # noqa: PLC0415 - only for PostgreSQL
+
+    return Replication(*postgres_sessions.standbys(url))
+
+
 def open_server_lock(url: str, name: str) -> ServerLock | None:
     """Return the lock of the server called `name`; None for SQLite, where a file has one server anyway."""
-    if not url.startswith(("postgresql://", "postgres://")):
+    if not is_shared(url):
         return None
-    from taskyard.store.postgres import PostgresServerLock  # noqa: PLC0415 - the driver of the other database is not loaded
+    from taskyard.store.postgres_sessions import PostgresServerLock  # noqa: PLC0415 - the driver of the other database is not loaded
 
     return PostgresServerLock(url, name)
 

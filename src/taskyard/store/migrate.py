@@ -100,7 +100,9 @@ def connect(url: str) -> "psycopg.Connection":
     """Connect to a PostgreSQL server that is new enough."""
     import psycopg  # noqa: PLC0415 - a server with a file does not need it
 
-    connection = psycopg.connect(url)
+    from taskyard.store.postgres_sessions import address_options  # noqa: PLC0415
+
+    connection = psycopg.connect(url, **address_options(url))
     try:
         check_server_version(connection.info.server_version)
     except TooOld:

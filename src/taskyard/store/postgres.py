@@ -10,10 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from hashlib import blake2b
-from itertools import count
 from select import POLLIN, POLLOUT, poll
-from threading import Lock
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -23,20 +20,16 @@ from psycopg.adapt import Transformer
 from psycopg_pool import ConnectionPool
 
 from taskyard.store.connection import Repo
-from taskyard.store.queries import (
-    POSTGRES,
-    DuplicateKey,
-    Row,
-    StoreUnavailable,
-    TransactionConflict,
-    for_postgres,
-    statements,
-    without_locks,
+from taskyard.store.postgres_sessions import (
+    CONNECT_MAX_S,
+    WRITE_MAX_MS,
+    Connection,
+    connection_options,
+    set_up,
+    translated_errors,
 )
+from taskyard.store.queries import POSTGRES, Row, TransactionConflict, for_postgres, statements, without_locks
 from taskyard.store.row_cache import CACHED_MAX, Block, RowCache
-
-#: How long to wait for the database. Its own time-outs are shorter.
-WAIT_MAX_MS: Final = 60_000
 
 _FAILED: Final = pq.ExecStatus.FATAL_ERROR
 _SKIPPED: Final = pq.ExecStatus.PIPELINE_ABORTED
@@ -67,7 +60,7 @@ class Pipeline:
     statement is prepared once per connection; after that only its name and its values are sent.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._pgconn = connection.pgconn
         self._transformer = Transformer(connection)
         self._prepared: set[str] = set()
@@ -166,7 +159,7 @@ class Pipeline:
             self._poll.modify(self._pgconn.socket, POLLIN)
 
     def _wait(self) -> int:
-        ready = self._poll.poll(WAIT_MAX_MS)
+        ready = self._poll.poll(WRITE_MAX_MS)
         if not ready:
             raise psycopg.OperationalError("the database does not answer any more")
         return ready[0][1]
@@ -174,32 +167,8 @@ class Pipeline:
 
 #: Each writer uses a connection; readers share the others.
 CONNECTIONS_MAX: Final = 16
-#: How long a transaction waits for a connection before the database counts as unavailable.
-CONNECT_MAX_S: Final = 5
-#: A longer statement, wait for a lock or idle transaction is an error and must not stop other transactions.
-STATEMENT_MAX_MS: Final = 30_000
-LOCK_MAX_MS: Final = 10_000
-IDLE_MAX_MS: Final = 10_000
-_OPTIONS = " ".join(
-    f"-c {name}={value}"
-    for name, value in {
-        "synchronous_commit": "on",
-        "default_transaction_isolation": "read\\ committed",
-        "statement_timeout": STATEMENT_MAX_MS,
-        "lock_timeout": LOCK_MAX_MS,
-        "idle_in_transaction_session_timeout": IDLE_MAX_MS,
-        "plan_cache_mode": "force_generic_plan",
-        "enable_seqscan": "off",
-        "enable_hashjoin": "off",
-        "enable_mergejoin": "off",
-        "enable_bitmapscan": "off",
-        "jit": "off",
-    }.items()
-)
-_LOCK_OPTIONS = f"-c statement_timeout={STATEMENT_MAX_MS} -c idle_session_timeout=0"
-_CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
-#: The connection is lost; also if the database closed it because a transaction was idle for too long.
-_UNAVAILABLE = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
+#: How long the pool tries to connect before the next transaction that needs a connection has it try again.
+RECONNECT_MAX_S: Final = 5
 
 
 class PostgresStore:
@@ -207,8 +176,8 @@ class PostgresStore:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._pipelines: WeakKeyDictionary[psycopg.Connection[Any], Pipeline] = WeakKeyDictionary()
-        self._writers: deque[psycopg.Connection[Any]] = deque()  # the connection that wrote last, while it is free
+        self._pipelines: WeakKeyDictionary[Connection, Pipeline] = WeakKeyDictionary()
+        self._writers: deque[Connection] = deque()  # the connection that wrote last, while it is free
         self._known_blocks: set[Block] = set()
         self._pool = ConnectionPool(
             url,
@@ -216,18 +185,16 @@ class PostgresStore:
             max_size=CONNECTIONS_MAX,
             open=True,
             timeout=CONNECT_MAX_S,
-            kwargs={
-                "autocommit": True,
-                "prepare_threshold": 1,
-                "options": _OPTIONS,
-                "cursor_factory": psycopg.RawCursor,
-            },
+            reconnect_timeout=RECONNECT_MAX_S,
+            connection_class=Connection,
+            configure=set_up,
+            kwargs={**connection_options(url), "prepare_threshold": 1},
         )
 
     @contextmanager
     def write(self) -> Iterator[Repo]:
         """Open a write transaction; it is durable when the block ends, and rolled back if the block fails."""
-        with _translated_errors(), self._writer() as connection, self._pipeline(connection) as pipeline:
+        with translated_errors(), self._writer() as connection, self._pipeline(connection) as pipeline:
             cache = RowCache(known_blocks=self._known_blocks)
             pipeline.send_text("BEGIN")
             try:
@@ -235,10 +202,12 @@ class PostgresStore:
                 pipeline.send_text("COMMIT")
                 pipeline.collect()
                 self._keep_blocks(cache.known_blocks)
-            except BaseException:
+            except BaseException as error:
                 with suppress(psycopg.Error):  # a lost connection has rolled back already
                     pipeline.send_text("ROLLBACK")
                     pipeline.collect()
+                if isinstance(error, errors.ReadOnlySqlTransaction):
+                    connection.close()  # another one may lead to a server that can be written to
                 raise
 
     def _keep_blocks(self, stored: set[Block]) -> None:
@@ -248,7 +217,7 @@ class PostgresStore:
         self._known_blocks |= stored
 
     @contextmanager
-    def _writer(self) -> Iterator[psycopg.Connection[Any]]:
+    def _writer(self) -> Iterator[Connection]:
         """Borrow a connection to write with: the one that wrote last, if it is free.
 
         Its server process has prepared all statements, and has what they read in its caches. The pool would hand out
@@ -267,7 +236,7 @@ class PostgresStore:
                 self._pool.putconn(connection)  # replaces it if it is broken
 
     @contextmanager
-    def _pipeline(self, connection: psycopg.Connection[Any]) -> Iterator[Pipeline]:
+    def _pipeline(self, connection: Connection) -> Iterator[Pipeline]:
         pipeline = self._pipelines.get(connection)
         if pipeline is None:
             pipeline = self._pipelines[connection] = Pipeline(connection)
@@ -283,7 +252,7 @@ class PostgresStore:
     @contextmanager
     def read(self) -> Iterator[Repo]:
         """Open a read-only transaction on one consistent snapshot."""
-        with _translated_errors(), self._pool.connection() as connection, connection.transaction():
+        with translated_errors(), self._pool.connection() as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield Repo(PostgresSession(connection, _TEXTS_WITHOUT_LOCKS))
 
@@ -294,90 +263,12 @@ class PostgresStore:
         self._pool.close()
 
 
-class PostgresServerLock:
-    """A session advisory lock on a connection of its own: PostgreSQL releases it when this process ends.
-
-    The connection must reach PostgreSQL itself, or a pooler in session mode.
-    """
-
-    def __init__(self, url: str, name: str) -> None:
-        self._url = url
-        self._names = (name if number == 0 else f"{name}/{number}" for number in count())
-        self._name = ""
-        self._connection: psycopg.Connection[Any] | None = None
-        self._mutex = Lock()  # several threads may start an admission pass
-
-    def hold(self) -> str:
-        """Take the lock, if it is not held already; return its name.
-
-        A new connection takes a new name, because the database may not know yet that the connection before is lost.
-        """
-        with self._mutex, _translated_errors():
-            self._connected()
-            return self._name
-
-    def is_dead(self, name: str) -> bool:
-        """Whether no process holds the lock of this name, so that its server has died."""
-        with self._mutex, _translated_errors():
-            connection = self._connected()
-            if name == self._name:
-                return False  # a session could take its own lock again
-            key = _lock_key(name)
-            if not _lock(connection, key):
-                return False
-            connection.execute("SELECT pg_advisory_unlock($1)", [key])
-            return True
-
-    def close(self) -> None:
-        """Release the lock."""
-        with self._mutex:
-            if self._connection is not None:
-                self._connection.close()
-
-    def _connected(self) -> psycopg.Connection[Any]:
-        if self._connection is None or not _is_open(self._connection):
-            self._connection = psycopg.connect(
-                self._url,
-                autocommit=True,
-                connect_timeout=CONNECT_MAX_S,
-                options=_LOCK_OPTIONS,
-                cursor_factory=psycopg.RawCursor,
-            )
-            self._name = next(self._names)
-            _lock(self._connection, _lock_key(self._name))
-        return self._connection
-
-
-def _lock(connection: psycopg.Connection[Any], key: int) -> bool:
-    (row,) = connection.execute("SELECT pg_try_advisory_lock($1)", [key]).fetchall()
-    return bool(row[0])
-
-
-def _lock_key(name: str) -> int:
-    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
-
-
-def _is_open(connection: psycopg.Connection[Any]) -> bool:
-    """Whether an idle connection is open; it sends a query only if the database has sent something."""
-    if connection.closed:
-        return False
-    sockets = poll()
-    sockets.register(connection.fileno(), POLLIN)
-    if not sockets.poll(0):
-        return True
-    with suppress(psycopg.Error):
-        connection.execute("SELECT 1")
-        return True
-    connection.close()
-    return False
-
-
 class PostgresSession:
     """One open transaction."""
 
     __slots__ = ("_connection", "_texts")
 
-    def __init__(self, connection: "psycopg.Connection[Any] | _RawConnection", texts: Mapping[str, "_Text"]) -> None:
+    def __init__(self, connection: "Connection | _RawConnection", texts: Mapping[str, "_Text"]) -> None:
         self._connection = connection
         self._texts = texts
 
@@ -454,21 +345,6 @@ class PipelineSession:
             statement = _TEXTS[name]
             columns = [column.encode() for column in statement.columns(rows)]
             self._pipeline.send(f"every {name}", statement.checked, [*columns, str(len(rows)).encode()])
-
-
-@contextmanager
-def _translated_errors() -> Iterator[None]:
-    """Translate errors of PostgreSQL; errors in our own code stay as they are."""
-    try:
-        yield
-    except _CONFLICTS as error:
-        raise TransactionConflict(str(error)) from error
-    except errors.DivisionByZero as error:
-        raise TransactionConflict("rows have changed in the meantime") from error
-    except errors.UniqueViolation as error:
-        raise DuplicateKey(str(error)) from error
-    except _UNAVAILABLE as error:
-        raise StoreUnavailable(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,3 +175,18 @@ class DuplicateKey(Exception):
 
 class StoreUnavailable(Exception):
     """The database cannot be reached or written. A commit that was under way may have succeeded."""
+
+
+class StoreFull(StoreUnavailable):
+    """The database has no space left for what is to be written."""
+
+
+class PoolerInTheWay(Exception):
+    """The address leads to a pooler that gives one session of PostgreSQL to several clients in turn."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the address of the database leads to a connection pooler in transaction or statement mode, such as "
+            "pgbouncer, which gives one session to several clients in turn, and a server needs sessions of its own: "
+            "give --database the address of PostgreSQL itself (its port is 5432 by default), or set pool_mode = session"
+        )

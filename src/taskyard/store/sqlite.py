@@ -24,6 +24,7 @@ from taskyard.store.queries import (
     DuplicateKey,
     Row,
     Statement,
+    StoreFull,
     StoreUnavailable,
     TransactionConflict,
     for_sqlite,
@@ -84,7 +85,7 @@ class SqliteStore:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             if isinstance(error, StoreUnavailable):
-                raise StoreUnavailable(f"{self._path}: {error}") from error
+                raise type(error)(f"{self._path}: {error}") from error
             raise
 
     @contextmanager
@@ -97,7 +98,7 @@ class SqliteStore:
         try:
             yield Repo(SqliteSession(reader))
         except StoreUnavailable as error:
-            raise StoreUnavailable(f"{self._path}: {error}") from error
+            raise type(error)(f"{self._path}: {error}") from error
         finally:
             reader.execute("ROLLBACK")
             self._idle.append(reader)
@@ -288,6 +289,8 @@ def _translated(error: sqlite3.Error) -> Exception:
     code = getattr(error, "sqlite_errorcode", 0)
     if code in _DUPLICATE:
         return DuplicateKey(str(error))
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFull(str(error))
     if isinstance(error, sqlite3.OperationalError):
         return TransactionConflict(str(error)) if code & 0xFF in _BUSY else StoreUnavailable(str(error))
     return error

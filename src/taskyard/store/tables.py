@@ -20,7 +20,8 @@ from taskyard.core.structs import value
 from taskyard.store import migrate, schema
 from taskyard.store.connection import Repo
 from taskyard.store.migrations.apply import new_schema
-from taskyard.store.postgres import CONNECT_MAX_S, session_on
+from taskyard.store.postgres import session_on
+from taskyard.store.postgres_sessions import CONNECT_MAX_S
 from taskyard.store.queries import Row, StoreUnavailable
 from taskyard.store.sqlite import BUSY_MS, SqliteSession, make_private
 

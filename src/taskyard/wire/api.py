@@ -1060,11 +1060,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """All findings, how many were repaired, and how many are left."""
+    """All findings, how many were repaired, and how many are left; and what is worth knowing of the database beside."""
 
     found: tuple[Finding, ...]
     mended: int
     left: int
+    notes: tuple[str, ...] = ()
 
 
 class Unchecked(Exception):

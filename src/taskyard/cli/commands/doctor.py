@@ -95,6 +95,8 @@ def _waiting(sentence: str) -> Iterator[None]:
 
 def _print(checkup: Checkup, repair: bool, output: str) -> Exit:
     has_arrived = write_stdout(lambda: _WRITERS[output](checkup.found))
+    for note in checkup.notes:
+        print_err(harmless(note))
     print_err(_summary(checkup, repair))
     ended = Exit.FAILED if checkup.left else Exit.OK
     return ended if has_arrived else ended or Exit.ERROR

@@ -10,6 +10,9 @@ that the database releases when the server dies, and a caller that finds the row
 has a number, every page is written under that number, and a holder that was replaced writes nothing more. A caller that
 finds the lock held while something is dirty tries again every second.
 
+Of several servers that hear each other, the one that has run a pass keeps the lock for the next one, because it has
+read all contending tasks: the others tell it that something is dirty, and take over when it is dead, frozen or cut off.
+
 A call is bounded. It reads and decides in steps, holds the lock meanwhile, and checks after each step and each page
 whether its time is over. What it has admitted by then is written, or comes first in the next call. A call that ends
 while it reads or decides keeps the lock for its server: else servers whose calls take turns would each read everything
@@ -109,8 +112,15 @@ class Admission:
         self._bounds = bounds
         #: The snapshot of the last pass, and the number of its acquisition of the lock.
         self._kept: tuple[int, AdmissionSnapshot] | None = None
+        #: Whether this server keeps the lock between its passes: then the others have to tell it what is dirty.
+        self.keeps_lock: Callable[[], bool] = lambda: False
         #: When a pass next has something to do though nothing is dirty; None if that is not known here.
         self.next_moment: Millis | None = None
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this server may have run the last pass."""
+        return self._kept is not None
 
     def schedule(self, wait: bool = True) -> PassOutcome:
         """Admit the tasks that can be admitted now, within the bounds of one call.
@@ -184,7 +194,7 @@ class Admission:
 
     @property
     def _parked(self) -> str:
-        """The holder in the lock row while the next call of this server has to continue with its snapshot."""
+        """The holder in the lock row while the next call of this server is to continue with its snapshot."""
         return f"{self._holder}{_TAKING}between two calls"
 
     def _is_dirty(self) -> bool:
@@ -223,9 +233,16 @@ class Admission:
         """Release the lock, or keep it parked if the next call has to continue with the snapshot."""
         epoch = lock.epoch
         if snapshot.prepared:
-            self._transact(lambda transaction: transaction.repo.admission.release_lock(epoch))
+            self._transact(lambda transaction: self._leave(transaction, epoch))
         else:
             self._transact(lambda transaction: _park(transaction, epoch, self._parked))
+
+    def _leave(self, transaction: Transaction, epoch: int) -> None:
+        """Release the lock after a pass, or keep it for the next one."""
+        if self.keeps_lock():
+            _park(transaction, epoch, self._parked)
+        else:
+            transaction.repo.admission.release_lock(epoch)
 
     def _write_pages(
         self, lock: "_HeldLock", snapshot: AdmissionSnapshot | None, call: "_Call"
@@ -237,7 +254,7 @@ class Admission:
             if page is None:
                 return snapshot, False
             leaves = page.last and snapshot.read_all
-            outcome = self._transact(_writing(lock, page, snapshot.now, leaves))
+            outcome = self._transact(_writing(lock, page, snapshot.now, self._leave if leaves else None))
             snapshot.learn(page, outcome)
             call.count(outcome)
             if leaves or call.is_over(self._now()):
@@ -324,14 +341,16 @@ class _HeldLock:
         self._kept_ms = transaction.now
 
 
-def _writing(lock: _HeldLock, page: Page, decided: Millis, leaves: bool) -> Callable[[Transaction], PageOutcome]:
-    """Return the act that writes a page, and releases the lock with it if `leaves`."""
+def _writing(
+    lock: _HeldLock, page: Page, decided: Millis, leave: Callable[[Transaction, int], None] | None
+) -> Callable[[Transaction], PageOutcome]:
+    """Return the act that writes a page, and leaves the lock with it if that is the last one."""
 
     def write(transaction: Transaction) -> PageOutcome:
         lock.hold(transaction)
         outcome = write_page(transaction, page, decided)
-        if leaves:
-            transaction.repo.admission.release_lock(lock.epoch)
+        if leave is not None:
+            leave(transaction, lock.epoch)
         return outcome
 
     return write

@@ -7,7 +7,6 @@ behind, and is told when what it has not read is not kept any more.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -30,12 +29,15 @@ from taskyard.server.errors import invalid_field
 from taskyard.server.routes.graphs import clean
 from taskyard.server.routes.output import FOLLOW_MAX_S, FOLLOW_PAUSE_S, counted_as_follower, refuse_more_followers
 from taskyard.server.tokens import READ
+from taskyard.server.wakeups import pause
 from taskyard.store.connection import Repo
 from taskyard.store.repo.events import EventRow
 from taskyard.views.events import event_views
 from taskyard.wire.api import EventsLost, EventView
 
 routes = APIRouter(prefix="/api/v1", tags=["graphs"])
+#: What the followers of events wait for: there is one stream.
+STREAM: Final = 0
 #: How many rows of events one query reads.
 EVENTS_MAX: Final = 200
 #: How often a follower hears something at least: proxies close connections that are silent for a minute.
@@ -134,7 +136,11 @@ async def _sent(
     """Yield events as they arrive, until the token ends or the server stops."""
     loop = asyncio.get_running_loop()
     until = loop.time() + FOLLOW_MAX_S
-    with slot.released_while_waiting(), counted_as_follower(context, caller):
+    with (
+        slot.released_while_waiting(),
+        counted_as_follower(context, caller),
+        context.event_waiters.registered(STREAM) as woken,
+    ):
         yield _position(position)
         due = loop.time() + HEARTBEAT_S
         while loop.time() < until and not context.closing.is_set():
@@ -154,8 +160,7 @@ async def _sent(
                 yield _position(position, ": heartbeat\n")
                 due = loop.time() + HEARTBEAT_S
             if not is_moving:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(context.closing.wait(), FOLLOW_PAUSE_S)
+                await pause(woken, FOLLOW_PAUSE_S)
 
 
 async def _look(

@@ -5,7 +5,7 @@ A task that reused another task's outcome has the output of that task.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -23,6 +23,7 @@ from taskyard.server.errors import RETRY_OVERLOADED_S, RequestRefused, invalid_f
 from taskyard.server.requests import ByteRange
 from taskyard.server.responses import Download, Page, reply
 from taskyard.server.tokens import READ
+from taskyard.server.wakeups import pause
 from taskyard.store.connection import Repo
 from taskyard.store.repo.tasks import ReusedAttempt
 from taskyard.store.rows import TaskRecord
@@ -31,7 +32,7 @@ from taskyard.views import tasks as views
 from taskyard.wire import api
 
 routes = APIRouter(prefix="/api/v1", tags=["tasks"])
-#: How often a followed output is read, and for how long it may be followed.
+#: How often a followed output is read if nothing says that there is more, and for how long it may be followed.
 FOLLOW_PAUSE_S: Final = 0.25
 FOLLOW_MAX_S: Final = 3_600
 #: Longer than any output.
@@ -175,7 +176,12 @@ async def _followed(
     """Yield the output so far and what arrives, until the attempt has ended and all is sent, or the token ends."""
     at, loop = span.start, asyncio.get_running_loop()
     until = loop.time() + FOLLOW_MAX_S
-    with slot.released_while_waiting(), counted_as_follower(context, caller):
+    with (
+        slot.released_while_waiting(),
+        counted_as_follower(context, caller),
+        context.output_waiters.registered(printed.task) as woken,
+        _followed_task(context, printed.task),
+    ):
         while at < span.until and loop.time() < until and not context.closing.is_set():
             # The state is read before the output: the last output of an attempt arrives before its end.
             going = await context.read(lambda repo: _is_going(repo, printed))
@@ -184,8 +190,17 @@ async def _followed(
                 at += len(piece)
             if piece is None or not going:
                 return
-            with suppress(TimeoutError):
-                await asyncio.wait_for(context.closing.wait(), FOLLOW_PAUSE_S)
+            await pause(woken, FOLLOW_PAUSE_S)
+
+
+@contextmanager
+def _followed_task(context: AppContext, task: int) -> Iterator[None]:
+    """Have every server tell when a task prints something."""
+    context.engine.followed.follow(task)
+    try:
+        yield
+    finally:
+        context.engine.followed.leave(task)
 
 
 def refuse_more_followers(context: AppContext, caller: Caller, what: str) -> None:
