@@ -1,9 +1,11 @@
 """A graph is edited node by node or made in bulk, and finds its shape and its cycles."""
 
 import io
+import pickle
 import weakref
 from collections.abc import Callable
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,12 +27,41 @@ def dag_of(*edges: Edge, nodes: tuple[Node, ...] = ()) -> Dag:
     return dag
 
 
-def edges_of(dag: Dag) -> set[Edge]:
+def edges_of(dag: Dag[Any]) -> set[Edge]:
     wiring = dag.wiring
     return {(wiring.nodes[src], dst) for n, dst in enumerate(wiring.nodes) for src in wiring.dependents(n)}
 
 
 # Nodes
+
+
+def test_a_graph_says_how_many_nodes_it_has() -> None:
+    dag = Dag[str]()
+    assert (len(dag), repr(dag)) == (0, "<Dag: 0 nodes>")
+    dag.add_node("a")
+    assert (len(dag), repr(dag)) == (1, "<Dag: 1 node>")
+    assert repr(Dag.from_edges([("a", "b"), ("b", "c")])) == "<Dag: 3 nodes>"
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_graph_is_pickled_with_its_nodes_data_and_edges(is_read: bool) -> None:
+    dag = dag_of(("a", "b"), ("b", "c"))
+    dag.add_node("a", data={"mine": 1}, dup="overwrite")
+    if is_read:
+        assert dag.check_acyclic() is None
+    copy = pickle.loads(pickle.dumps(dag))  # noqa: S301 - our own
+    assert (edges_of(copy), copy.get_data("a"), len(copy)) == (edges_of(dag), {"mine": 1}, 3)
+    copy.add_node("d")
+    assert "d" not in dag
+
+
+def test_an_edge_of_an_unknown_node_is_refused_and_changes_nothing() -> None:
+    dag = dag_of(nodes=("a",))
+    for edge in (("a", "x"), ("x", "a")):
+        with pytest.raises(DagError, match=r"^there is no node 'x'$") as refusal:
+            dag.add_edge(*edge)
+        assert isinstance(refusal.value, KeyError)
+    assert (edges_of(dag), len(dag)) == (set(), 1)
 
 
 @pytest.mark.parametrize("node", [0, "", None, (), (1, "a"), frozenset({1}), 2.5, False])

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ def scheduler_of(*edges: Edge, nodes: tuple[Node, ...] = ()) -> Scheduler:
     return Scheduler(Dag.from_edges(edges, nodes))
 
 
-def deliver(scheduler: Scheduler, *tasks: Node) -> None:
+def deliver(scheduler: Scheduler[Any], *tasks: Node) -> None:
     for task in tasks:
         scheduler.fetch_task(task)
         scheduler.deliver_task(task)

@@ -4,7 +4,8 @@ Several launches can wait for one update, so it is a graph of its own, and each 
 A link begins when its launch is stored, and ends when the update does: with a copy of its result and its files, so that
 the tasks behind the link receive them, or failed. The transaction that ends an update looks for running links, and the
 one that begins a link looks at the update; both have locked the update before, so none is missed. If an update has more
-links than fit into one transaction, continuations end the others. A link whose update is deleted has nothing to wait for.
+links than fit into one transaction, continuations end the others. A link whose update is deleted has nothing to wait
+for.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

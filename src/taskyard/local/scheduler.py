@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import compress, islice
 from threading import Lock
+from typing import Any, Generic
 
 from taskyard.core.states import Propagation
-from taskyard.local.dag import Dag, Left, Node, Wiring
+from taskyard.local.dag import Dag, Left, Node, NodeT, Wiring
 from taskyard.local.transitions import AVAILABLE, ILLEGAL, PROPAGATIONS, RULES, UNKNOWN, Call, Code, Rule, word
 
 # The available tasks: those that are ready or fetched, in the order they became so.
@@ -87,7 +88,7 @@ class Gate:
 
     __slots__ = ("_delivered", "_first", "_left", "_links", "_open", "_opened", "_order", "_wiring")
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, wiring: Wiring[Any]) -> None:
         self._wiring = wiring
         self._first, self._links = wiring.first, wiring.links
         self._order, self._opened = wiring.plan.order, wiring.plan.opened
@@ -147,81 +148,81 @@ class Gate:
 # task that leaves before it is reached is left out, and a task that enters meanwhile is in the next iteration.
 
 
-class NodeSet(AbstractSet[Node]):
+class NodeSet(AbstractSet[NodeT]):
     """A set of nodes that compares and combines with any other set; the result is a plain one."""
 
     __slots__ = ()
 
     @classmethod
-    def _from_iterable(cls, nodes: Iterable[Node]) -> set[Node]:  # type: ignore[override]
+    def _from_iterable(cls, nodes: Iterable[NodeT]) -> set[NodeT]:  # type: ignore[override]
         return set(nodes)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({set(self) or '{}'})"
 
 
-class AvailableTasks(NodeSet):
+class AvailableTasks(NodeSet[NodeT]):
     """The tasks that are ready or fetched."""
 
     __slots__ = ("_available", "_codes", "_lock", "_wiring")
 
-    def __init__(self, wiring: Wiring, codes: bytearray, numbers: AvailableNumbers, lock: Lock) -> None:
+    def __init__(self, wiring: Wiring[NodeT], codes: bytearray, numbers: AvailableNumbers, lock: Lock) -> None:
         self._wiring = wiring
         self._codes = codes
         self._available = numbers
         self._lock = lock
 
     def __contains__(self, id: object) -> bool:
-        number = self._wiring.number.get(id)
+        number = self._wiring.number.get(id)  # type: ignore[arg-type]  # any object can be looked for
         return number is not None and AVAILABLE[self._codes[number]]
 
     def __len__(self) -> int:
         return len(self._available)
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[NodeT]:
         with self._lock:
             self._available.tidy()
             return map(self._wiring.nodes.__getitem__, self._available.walk())
 
 
-class FailedTasks(NodeSet):
+class FailedTasks(NodeSet[NodeT]):
     """The failed prerequisites of one task."""
 
     __slots__ = ("_numbers", "_wiring")
 
-    def __init__(self, wiring: Wiring, numbers: set[int]) -> None:
+    def __init__(self, wiring: Wiring[NodeT], numbers: set[int]) -> None:
         self._wiring = wiring
         self._numbers = numbers
 
     def __contains__(self, id: object) -> bool:
-        return self._wiring.number.get(id) in self._numbers
+        return self._wiring.number.get(id, -1) in self._numbers  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[NodeT]:
         return map(self._wiring.nodes.__getitem__, tuple(self._numbers))
 
 
-class BlockedTasks(Mapping[Node, AbstractSet[Node]]):
+class BlockedTasks(Mapping[NodeT, AbstractSet[NodeT]]):
     """The tasks with a failed prerequisite, each with all of those."""
 
     __slots__ = ("_blocked", "_wiring")
 
-    def __init__(self, wiring: Wiring, blocked: Mapping[int, set[int]]) -> None:
+    def __init__(self, wiring: Wiring[NodeT], blocked: Mapping[int, set[int]]) -> None:
         self._wiring = wiring
         self._blocked = blocked
 
-    def __getitem__(self, id: Node) -> FailedTasks:
+    def __getitem__(self, id: NodeT) -> FailedTasks[NodeT]:
         return FailedTasks(self._wiring, self._blocked[self._wiring.number[id]])
 
     def __contains__(self, id: object) -> bool:
-        return self._wiring.number.get(id) in self._blocked
+        return self._wiring.number.get(id, -1) in self._blocked  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return len(self._blocked)
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[NodeT]:
         return map(self._wiring.nodes.__getitem__, tuple(self._blocked))
 
     def __repr__(self) -> str:
@@ -249,10 +250,10 @@ class SchedulerError(RuntimeError):
         self.cycle = cycle
 
 
-class Scheduler:
+class Scheduler(Generic[NodeT]):
     """The tasks of a graph and their states."""
 
-    def __init__(self, dag: Dag, *, deepcopy: bool = True) -> None:  # noqa: ARG002
+    def __init__(self, dag: Dag[NodeT], *, deepcopy: bool = True) -> None:  # noqa: ARG002
         """Copy the graph as it is now: later changes to it have no effect, whatever `deepcopy` is.
 
         A graph with a cycle can never be finished: it is refused with a SchedulerError that has the cycle.
@@ -269,29 +270,29 @@ class Scheduler:
         self._available = AvailableNumbers(self._codes)
         self._blocked: dict[int, set[int]] = {}
         #: Some tasks in a row and their numbers: a wave that is handed out comes back as it is.
-        self._wave: tuple[list[Node], list[int]] = ([], [])
+        self._wave: tuple[list[NodeT], list[int]] = ([], [])
         self._available_tasks = AvailableTasks(wiring, self._codes, self._available, self._lock)
         self._blocked_tasks = BlockedTasks(wiring, self._blocked)
         self.reset()
 
     @property
-    def available_tasks(self) -> AbstractSet[Node]:
+    def available_tasks(self) -> AbstractSet[NodeT]:
         """The tasks that can run at the same time, ready or fetched; only deliver and fail take one out."""
         return self._available_tasks
 
     @property
-    def blocked_tasks(self) -> Mapping[Node, AbstractSet[Node]]:
+    def blocked_tasks(self) -> Mapping[NodeT, AbstractSet[NodeT]]:
         """The tasks with a failed prerequisite, each with the set of all of those."""
         return self._blocked_tasks
 
     @property
-    def unknown_tasks(self) -> list[Node]:
+    def unknown_tasks(self) -> list[NodeT]:
         """The untouched tasks that are not blocked: they are ready, wait, or are behind a blocked one."""
         with self._lock:
             return list(compress(self._nodes, map(UNKNOWN.__getitem__, self._codes)))
 
     @property
-    def stranded_tasks(self) -> set[Node]:
+    def stranded_tasks(self) -> set[NodeT]:
         """The tasks that cannot become available before a failed one is fetched again: blocked, also through others."""
         with self._lock:
             reached = set(self._blocked)
@@ -302,7 +303,7 @@ class Scheduler:
             trail.extend(beyond)
         return set(map(self._nodes.__getitem__, reached))
 
-    def fetch_task(self, id: Node, *, fetched_ok: bool = False, failed_ok: bool = False) -> None:
+    def fetch_task(self, id: NodeT, *, fetched_ok: bool = False, failed_ok: bool = False) -> None:
         """Fetch a ready task; if allowed, also one that is fetched (nothing changes) or one that failed."""
         try:
             number = self._number[id]
@@ -318,7 +319,7 @@ class Scheduler:
         finally:
             self._lock.release()
 
-    def deliver_task(self, id: Node, *, nofetch_ok: bool = False, delivered_ok: bool = False) -> list[Node]:
+    def deliver_task(self, id: NodeT, *, nofetch_ok: bool = False, delivered_ok: bool = False) -> list[NodeT]:
         """Mark a fetched task as done; if allowed, also one that is ready, or delivered already (nothing changes).
 
         Returns the tasks that became available by this.
@@ -336,21 +337,23 @@ class Scheduler:
         finally:
             self._lock.release()
 
-    def fail_task(self, id: Node, *, nofetch_ok: bool = False, is_exception: bool = False) -> None:
+    def fail_task(self, id: NodeT, *, nofetch_ok: bool = False, is_exception: bool = False) -> None:
         """Mark a fetched task as failed; if allowed, also a ready one. It blocks its dependents."""
         call = RULES.crash if is_exception else RULES.fail
         number = self._find(call, id)
         with self._lock:
             self._carry(call, call.rules[(bool(nofetch_ok),)], number)
 
-    def fetch_tasks(self, ids: Iterable[Node], *, fetched_ok: bool = False, failed_ok: bool = False) -> None:
+    def fetch_tasks(self, ids: Iterable[NodeT], *, fetched_ok: bool = False, failed_ok: bool = False) -> None:
         """Fetch all of them, as if one by one in this order, or raise and fetch none."""
         numbers = self._find_all(_FETCH, ids)
         with self._lock:
             if not self._move_all(numbers, _READY, _FETCHED):
                 self._carry_all(_FETCH, _FETCH.rules[bool(fetched_ok), bool(failed_ok)], numbers)
 
-    def deliver_tasks(self, ids: Iterable[Node], *, nofetch_ok: bool = False, delivered_ok: bool = False) -> list[Node]:
+    def deliver_tasks(
+        self, ids: Iterable[NodeT], *, nofetch_ok: bool = False, delivered_ok: bool = False
+    ) -> list[NodeT]:
         """Deliver all of them, as if one by one in this order, or raise and deliver none.
 
         Returns the tasks that became available by this and were not delivered in turn.
@@ -362,7 +365,7 @@ class Scheduler:
                 return self._open(self._gate.deliver_all(numbers))
             return self._carry_all(_DELIVER, _DELIVER.rules[bool(nofetch_ok), bool(delivered_ok)], numbers)
 
-    def fail_tasks(self, ids: Iterable[Node], *, nofetch_ok: bool = False, is_exception: bool = False) -> None:
+    def fail_tasks(self, ids: Iterable[NodeT], *, nofetch_ok: bool = False, is_exception: bool = False) -> None:
         """Fail all of them, as if one by one in this order, or raise and fail none."""
         call = RULES.crash if is_exception else RULES.fail
         numbers = self._find_all(call, ids)
@@ -379,13 +382,13 @@ class Scheduler:
             self._available.restart([])
             self._open(plan.order[: plan.opened[0]])
 
-    def _find(self, call: Call, id: Node) -> int:
+    def _find(self, call: Call, id: NodeT) -> int:
         try:
             return self._number[id]
         except KeyError:
             raise _unknown(call, id) from None
 
-    def _find_all(self, call: Call, ids: Iterable[Node]) -> list[int]:
+    def _find_all(self, call: Call, ids: Iterable[NodeT]) -> list[int]:
         # A wave is often fetched and delivered as a whole. Comparing it, not looking up its tasks, takes a third off
         # a drain in waves (`benchmarks.dag`, in waves).
         names = list(ids)
@@ -409,7 +412,7 @@ class Scheduler:
             codes[number] = target
         return True
 
-    def _carry_all(self, call: Call, rule: Rule, numbers: list[int]) -> list[Node]:
+    def _carry_all(self, call: Call, rule: Rule, numbers: list[int]) -> list[NodeT]:
         """Make one call for each of them in turn; return the tasks that became available and still are."""
         self._rehearse(call, rule, numbers)
         opened = [name for number in numbers for name in self._carry(call, rule, number)]
@@ -431,7 +434,7 @@ class Scheduler:
                     if not left[dependent]:
                         codes[dependent] = _OPENED
 
-    def _carry(self, call: Call, rule: Rule, number: int) -> list[Node]:
+    def _carry(self, call: Call, rule: Rule, number: int) -> list[NodeT]:
         """Make one call for one task and propagate it; return the tasks that became available."""
         source = self._codes[number]
         target = rule[source]
@@ -447,7 +450,7 @@ class Scheduler:
                 self._propagate_mend(number)
         return []
 
-    def _propagate_success(self, delivered: int) -> list[Node]:
+    def _propagate_success(self, delivered: int) -> list[NodeT]:
         self._available.stale += 1
         opened = self._gate.deliver(delivered)
         return self._open(opened) if opened else []
@@ -467,7 +470,7 @@ class Scheduler:
                 del self._blocked[dependent]
                 self._codes[dependent] = RULES.mended
 
-    def _open(self, numbers: list[int]) -> list[Node]:
+    def _open(self, numbers: list[int]) -> list[NodeT]:
         """Mark these as fetched, and return them."""
         codes, nodes, names = self._codes, self._nodes, []
         for number in numbers:
