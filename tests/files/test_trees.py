@@ -247,12 +247,15 @@ def test_any_pattern_can_be_tried(pattern: str, path: str) -> None:
     Pattern(pattern or "x").matches(path)
 
 
-def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(b"before")
+@pytest.mark.parametrize(
+    ("before", "after"), [(6, 7), (6, 5), (0, 1), (CHUNK_BYTES + 5, CHUNK_BYTES), (CHUNK_BYTES, 1)]
+)
+def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path: Path, before: int, after: int) -> None:
+    (tmp_path / "log").write_bytes(bytes(before))
     (entry,) = collecting._Scanner(str(tmp_path), collecting.never).below()
-    (tmp_path / "log").write_bytes(b"before and after")
+    (tmp_path / "log").write_bytes(bytes(after))
     with pytest.raises(collecting.Changed, match="'log' was changed"):
-        collecting._read(str(tmp_path), entry, collecting.never)
+        collecting._read_all(str(tmp_path), [entry], collecting.never, collecting.SILENT)
 
 
 def test_damaged_and_missing_chunks_are_refused_and_nothing_half_is_left(tmp_path: Path) -> None:

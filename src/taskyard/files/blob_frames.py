@@ -8,6 +8,8 @@ from taskyard.files.digests import CHUNK_BYTES, Blob
 #: The most blobs of one request.
 BLOBS_MAX: Final = 1_000
 _LENGTH_BYTES: Final = 4
+#: A blob up to this size is rather copied than sent by itself.
+_SMALL_BYTES_MAX: Final = 65_536
 #: Stands for a blob that is not there, in an answer.
 _MISSING: Final = b"\xff" * _LENGTH_BYTES
 #: The longest body with blobs: the content of one chunk, and the lengths.
@@ -28,7 +30,21 @@ def join(blobs: Iterable[Blob | None]) -> bytes:
     return b"".join(part for blob in blobs for part in (frame(blob), blob or b""))
 
 
-def split(body: bytes) -> Iterator[memoryview | None]:
+def pieces(blobs: Iterable[bytes | None]) -> list[bytes]:
+    """Write blobs as few pieces: small ones together, and no large one is copied."""
+    found: list[bytes] = []
+    small: list[bytes] = []
+    for blob in blobs:
+        small.append(frame(blob))
+        if blob is not None and len(blob) > _SMALL_BYTES_MAX:
+            found += (b"".join(small), blob)
+            small.clear()
+        elif blob is not None:
+            small.append(blob)
+    return [*found, b"".join(small)] if small else found
+
+
+def split(body: bytes | bytearray) -> Iterator[memoryview | None]:
     """Read blobs; None stands for one that is not there."""
     start, view = 0, memoryview(body)
     while start < len(body):

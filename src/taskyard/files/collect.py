@@ -4,9 +4,11 @@ What is in the folder is not trusted: a task has written it. No link is followed
 everything is counted before it is read.
 """
 
+import hashlib
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -22,15 +24,16 @@ from taskyard.files.digests import (
     TreeFile,
     TreeLink,
     make_tree,
-    sha256,
     shown,
 )
 
 #: How many entries of a folder are looked at to find those that patterns name, and how often one is compared with one.
 SCANNED_MAX: Final = 1_000_000
 COMPARED_MAX: Final = 10_000_000
-#: How many files are read at once: hashing uses one processor each.
+#: How many parts of files are read at once: hashing uses one processor each.
 _READERS: Final = 2
+#: How much is read at once: it stays in the cache of the processor until it is hashed.
+_BUFFER_BYTES: Final = 262_144
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS: Final = {
@@ -311,38 +314,63 @@ def _empty_folders(entries: Sequence[Entry]) -> list[str]:
 # Reading files.
 
 
+class _Part(NamedTuple):
+    """A part of a file that becomes a chunk."""
+
+    entry: Entry
+    start: int
+
+    @property
+    def size(self) -> int:
+        return min(CHUNK_BYTES, self.entry.found.st_size - self.start)
+
+    @property
+    def is_last(self) -> bool:
+        return self.start + self.size == self.entry.found.st_size
+
+
 def _read_all(root: str, files: Sequence[Entry], stop: Callable[[], bool], meter: Meter) -> list[TreeFile]:
-    if sum(one.found.st_size for one in files) < CHUNK_BYTES:
-        return [_read(root, one, stop, meter) for one in files]
+    """Hash files, several parts at once."""
+    parts = [_Part(one, start) for one in files for start in range(0, max(1, one.found.st_size), CHUNK_BYTES)]
+
+    def read(part: _Part) -> str:
+        if stop():
+            raise InterruptedError
+        digest = _digest(root, part)
+        meter.add(part.size)
+        return digest
+
+    chunks: defaultdict[str, list[str]] = defaultdict(list)
+    for part, digest in zip(parts, _map(read, parts), strict=True):
+        chunks[part.entry.path] += [digest] if part.size else []
+    return [
+        TreeFile(one.path, one.found.st_size, tuple(chunks[one.path]), bool(one.found.st_mode & stat.S_IXUSR))
+        for one in files
+    ]
+
+
+def _map(read: Callable[[_Part], str], parts: Sequence[_Part]) -> list[str]:
+    if sum(one.size for one in parts) < CHUNK_BYTES:
+        return list(map(read, parts))
     with ThreadPoolExecutor(_READERS, "taskyard-hash") as pool:
         try:
-            return list(pool.map(lambda one: _read(root, one, stop, meter), files))
+            return list(pool.map(read, parts))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def _read(root: str, entry: Entry, stop: Callable[[], bool], meter: Meter = SILENT) -> TreeFile:
-    chunks: list[str] = []
-    size = 0
+def _digest(root: str, part: _Part) -> str:
+    """Hash a part of a file; raise `Changed` if the file does not end where it did."""
     # One byte more than there should be shows that the file has grown.
-    buffer = bytearray(min(CHUNK_BYTES, entry.found.st_size + 1))
-    with _open_file(root, entry.path) as file:
-        while count := _fill(file, buffer):
-            if stop():
-                raise InterruptedError
-            size += count
-            if size > entry.found.st_size:
-                break
-            chunks.append(sha256(memoryview(buffer)[:count]))
-            meter.add(count)
-    if size != entry.found.st_size:
-        raise Changed(f"{shown(entry.path)} was changed while it was read")
-    return TreeFile(entry.path, size, tuple(chunks), bool(entry.found.st_mode & stat.S_IXUSR))
-
-
-def _fill(file: int, buffer: bytearray) -> int:
-    view, count = memoryview(buffer), 0
-    while count < len(view) and (more := os.readv(file, [view[count:]])):
-        count += more
-    return count
+    left = part.size + part.is_last
+    found, place = hashlib.sha256(), part.start
+    buffer = memoryview(bytearray(min(_BUFFER_BYTES, left)))
+    with _open_file(root, part.entry.path) as file:
+        while left and (count := os.preadv(file, [buffer[:left]], place)):
+            found.update(buffer[:count])
+            place += count
+            left -= count
+    if left != part.is_last:
+        raise Changed(f"{shown(part.entry.path)} was changed while it was read")
+    return found.hexdigest()

@@ -118,7 +118,8 @@ async def add_tree(name: str, request: Request, context: Context, caller: Curren
     """Store a tree, unless chunks of it are missing: the answer names them. Needs `submit`."""
     _require(context, caller, SUBMIT, name)
     requests.check_content_type(request, (JSON,))
-    async with requests.open_body(request, TREE_TEXT_MAX) as text:
+    async with requests.open_body(request, TREE_TEXT_MAX) as received:
+        text = bytes(received)
 
         def add() -> api.StoredTree:
             try:
@@ -146,11 +147,11 @@ async def add_blobs(name: str, request: Request, context: Context, caller: Curre
     """Store chunks; the answer has their digests. Needs `submit`."""
     _require(context, caller, SUBMIT, name)
     requests.check_content_type(request, (BYTES,))
-    async with requests.open_body(request, blob_frames.BODY_MAX) as text:
+    async with requests.open_body(request, blob_frames.BODY_MAX) as received:
 
         def add() -> api.StoredBlobs:
             try:
-                bodies = [one or b"" for one in blob_frames.split(text)]
+                bodies = [one or b"" for one in blob_frames.split(received)]
             except BadFrames as bad:
                 raise invalid(str(bad)) from None
             if len(bodies) > BLOBS_MAX:
@@ -172,28 +173,39 @@ async def read_blobs(name: str, request: Request, context: Context, caller: Curr
         raise invalid(f"the body must be a list of at most {BLOBS_MAX} digests")
     space = files.blobs(name)
 
-    def read(start: int) -> tuple[int, bytes]:
-        parts: list[bytes] = []
-        size = 0
-        while start < len(asked) and size < READ_AHEAD_BYTES:
-            blob = context.files.store.get(space, asked[start])
-            parts += (blob_frames.frame(blob), blob or b"")
-            size += len(parts[-1])
-            start += 1
-        return start, b"".join(parts)
-
-    first = await context.files.on_thread(lambda: read(0))
-    if first[0] == len(asked):
-        return Response(first[1], headers=_headers(f"{name}.blobs"), media_type=BYTES)
+    read = partial(_read_frames, context, space, asked)
+    count, pieces = await context.files.on_thread(lambda: read(0))
+    headers = _headers(f"{name}.blobs")
+    if count == len(asked):  # an answer of known length is not copied on its way out
+        headers["Content-Length"] = str(sum(map(len, pieces)))
+        return StreamingResponse(_sent(pieces), headers=headers, media_type=BYTES)
 
     async def answer() -> AsyncIterator[bytes]:
-        start, piece = first
-        yield piece
-        while start < len(asked) and await _is_valid(context, caller):
-            start, piece = await context.files.on_thread(partial(read, start))
-            yield piece
+        start, left = count, pieces
+        while left:
+            for piece in left:
+                yield piece
+            more = start < len(asked) and await _is_valid(context, caller)
+            start, left = await context.files.on_thread(partial(read, start)) if more else (start, [])
 
-    return StreamingResponse(answer(), headers=_headers(f"{name}.blobs"), media_type=BYTES)
+    return StreamingResponse(answer(), headers=headers, media_type=BYTES)
+
+
+def _read_frames(context: AppContext, space: files.Space, asked: list[str], start: int) -> tuple[int, list[bytes]]:
+    """Read chunks from a place in a list on, some at once; return the place of the next, and what is to be sent."""
+    blobs: list[bytes | None] = []
+    size = 0
+    while start < len(asked) and size < READ_AHEAD_BYTES:
+        blob = context.files.store.get(space, asked[start])
+        blobs.append(blob)
+        size += len(blob or b"")
+        start += 1
+    return start, blob_frames.pieces(blobs)
+
+
+async def _sent(pieces: list[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
 
 
 @routes.post(
