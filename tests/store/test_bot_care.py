@@ -98,16 +98,22 @@ def test_waiting_tasks_with_caches_are_found_by_queue(store: Store) -> None:
         for id in (1, 2, 3, 5):
             move(repo, id, S.PENDING, S.WAITING)
         move(repo, 3, S.RUNNING, bot="b1")
-        assert repo.tasks.waiting_with_caches([0], 9) == {1: KEY, 2: KEY}
-        assert repo.tasks.waiting_with_caches([0], 1) == {1: KEY}
-        assert repo.tasks.waiting_with_caches([], 9) == {}
+        assert repo.tasks.any_with_caches([7, 0], 1)
+        assert not repo.tasks.any_with_caches([7], 1)
+        assert not repo.tasks.any_with_caches([], 1)
         assert repo.tasks.caches_of([4, 5]) == {4: KEY}
         window = {row[0]: row for row in repo.tasks.claim_window([0], 2)}
         assert [tuple(row) for row in repo.tasks.claim_candidates([0], 2)] == [
             tuple(row[:5]) for row in window.values()
         ]
         assert len(window) == 2
-        assert {row[5] for row in window.values()} == {None}
+        assert {id: row[5:] for id, row in window.items()} == {1: (None, KEY), 2: (None, KEY)}
+        add_tasks(repo, 6, caches=KEY)
+        move(repo, 6, S.PENDING, S.WAITING)
+        for id in (1, 2):
+            move(repo, id, S.RUNNING, bot="b1")
+        assert repo.tasks.any_with_caches([0], 2)  # it is the second, behind one without caches
+        assert not repo.tasks.any_with_caches([0], 1)
 
 
 def test_holders_of_tasks_and_the_bots_that_lost_one_are_found(store: Store) -> None:

@@ -92,14 +92,15 @@ class _Table:
         self._left = left
         self._bots = [bot for bot, _ in asked]
         self._room = [count for _, count in asked]
-        self._holders = {id: _holders(keys, self._bots, held) for id, keys in used.items()}
+        self._used, self._held = used, held
+        self._holders: dict[int, list[int]] = {}  # the polls from holders, by task
 
     def warm(self, since: Mapping[int, Millis], now: Millis) -> tuple[int, int] | None:
         """Return the place of the first task that may go first because a poll is from a holder, and of that poll."""
         for place, turn in enumerate(self._left[:WINDOW_MAX]):
             if turn[0] != self._left[0][0] or turn[2] not in since:
                 return None
-            for poll in self._holders.get(turn[2], ()):
+            for poll in self._polls_from_holders(turn[2]) if turn[2] in self._used else ():
                 if self._may_get(poll, turn):
                     return place, poll
             if now - since[turn[2]] >= WAITED_MS:
@@ -119,6 +120,12 @@ class _Table:
         """Give a task to a poll."""
         self.dealt[poll].append(self._left.pop(place)[2])
         self._room[poll] -= 1
+
+    def _polls_from_holders(self, task: int) -> list[int]:
+        """Return the polls that go first for a task; found once, and only for tasks that may go first."""
+        if task not in self._holders:
+            self._holders[task] = _holders(self._used[task], self._bots, self._held)
+        return self._holders[task]
 
     def _may_get(self, poll: int, turn: Turn) -> bool:
         return self._room[poll] > 0 and turn[3] != self._bots[poll]

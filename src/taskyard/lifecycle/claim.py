@@ -120,7 +120,8 @@ class _Group(NamedTuple):
     places: Sequence[int]  # of the requests
     asked: Sequence[tuple[str, int]]
     held: Mapping[str, frozenset[str]]  # the caches of bots
-    warm: Mapping[int, frozenset[str]]  # the waiting tasks that use some of these
+    window: Sequence[Row]  # the first tasks of the queues, if a bot holds caches and some task uses any
+    warm: Mapping[int, frozenset[str]]  # those of these tasks that use a cache which a bot holds
 
 
 def _group(
@@ -128,14 +129,18 @@ def _group(
 ) -> _Group:
     asked = [(requests[place].poll.bot, requests[place].count) for place in places]
     held = {bot: keys for bot, _ in asked if (keys := transaction.registry.caches(bot))}
-    return _Group(queues, places, asked, held, _warm_tasks(transaction, queues, held) if held else {})
+    count = sum(count for _, count in asked) + _window(queues)
+    if not held or not _use_caches(transaction, queues, count):
+        return _Group(queues, places, asked, held, (), {})
+    window = transaction.repo.tasks.claim_window(queues, count)
+    return _Group(queues, places, asked, held, window, _warm_tasks(transaction, queues, window, held))
 
 
 def _choose(transaction: Transaction, group: _Group, taken: set[int]) -> list[list[int]]:
     queues, asked = group.queues, group.asked
     placement = placement_of(transaction, {bot for bot, _ in asked}, queues)
     wanted = sum(count for _, count in asked) + len(taken)
-    first, next_turn = (queues, None) if group.warm else _first_queues(transaction, queues, wanted)
+    first, next_turn = (queues, None) if group.window else _first_queues(transaction, queues, wanted)
     turns, shares = _deal(transaction, group, first, taken, placement)
     if next_turn is not None and not _come_first(turns, shares, asked, next_turn):
         _, shares = _deal(transaction, group, queues, taken, placement)
@@ -149,14 +154,16 @@ def _deal(
     transaction: Transaction, group: _Group, queues: tuple[int, ...], taken: set[int], placement: Placement | None
 ) -> tuple[list[Turn], list[list[int]]]:
     """Deal the first tasks of queues to bots; return the tasks that were read, and those of each bot."""
-    asked, held, warm = group.asked, group.held, group.warm
+    asked, held, warm, window = group.asked, group.held, group.warm, group.window
     bots = {bot for bot, _ in asked}
     count = wanted = sum(count for _, count in asked) + len(taken)
-    count += _window(queues) if warm else 0
+    count += _window(queues) if window else 0
     turns: list[Turn] = []
     shares: list[list[int]] = []
-    for _ in range(READS_MAX):
-        window = transaction.repo.tasks.claim_window(queues, count) if warm else []
+    for read in range(READS_MAX):
+        if window and (read or taken):
+            window = transaction.repo.tasks.claim_window(queues, count)
+            warm = _warm_tasks(transaction, queues, window, held)
         rows = [row[:5] for row in window] or transaction.repo.tasks.claim_candidates(queues, count)
         full = len(rows) >= count
         rows += [_row(task) for task in transaction.unwritten_in(queues)]
@@ -214,13 +221,19 @@ def _window(queues: Sequence[int]) -> int:
     return max(1, min(caches.WINDOW_MAX - 1, WINDOW_ROWS_MAX // len(queues)))
 
 
+def _use_caches(transaction: Transaction, queues: tuple[int, ...], count: int) -> bool:
+    """Whether a task uses a cache that is among the first of its queue: else none has to be read for its caches."""
+    tasks = transaction.repo.tasks
+    unwritten = [task.id for task in transaction.unwritten_in(queues)]
+    return tasks.any_with_caches(queues, count) or bool(tasks.caches_of(unwritten))
+
+
 def _warm_tasks(
-    transaction: Transaction, queues: Sequence[int], held: Mapping[str, frozenset[str]]
+    transaction: Transaction, queues: tuple[int, ...], window: Sequence[Row], held: Mapping[str, frozenset[str]]
 ) -> dict[int, frozenset[str]]:
     """Return the tasks that use caches which some of these bots hold, with the keys of their caches."""
-    tasks = transaction.repo.tasks
-    found = tasks.waiting_with_caches(queues, _window(queues) + 1)
-    found |= tasks.caches_of([task.id for task in transaction.unwritten_in(queues)])
+    found = {row[0]: row[6] for row in window if row[6] is not None}
+    found |= transaction.repo.tasks.caches_of([task.id for task in transaction.unwritten_in(queues)])
     keys = frozenset[str]().union(*held.values())
     used = {id: decode_caches(text) for id, text in found.items()}
     return {id: wanted for id, wanted in used.items() if not keys.isdisjoint(wanted)}
@@ -231,17 +244,24 @@ def _since(transaction: Transaction, queues: tuple[int, ...], window: Sequence[R
 
     If a queue has more than the `count` tasks that were read, nothing is known of what comes after the last of these.
     """
-    of_queue: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for id, queue, priority, created_ms, *_ in window:
-        of_queue[queue].append((priority, created_ms, id))
-    last = min((max(turns) for turns in of_queue.values() if len(turns) >= count), default=None)
     now = transaction.now
     found = [((row[2], row[3], row[0]), row[5]) for row in window]
     found += [
         ((task.priority, task.created_ms, task.id), task.life.waits_since_ms)
         for task in transaction.unwritten_in(queues)
     ]
+    last = _last_known(window, count)
     return {turn[2]: Millis(since or now) for turn, since in found if last is None or turn <= last}
+
+
+def _last_known(window: Sequence[Row], count: int) -> tuple[int, int, int] | None:
+    """Return the turn after which a queue may have tasks that were not read; None if all of all queues were read."""
+    if len(window) < count:
+        return None
+    of_queue: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for id, queue, priority, created_ms, *_ in window:
+        of_queue[queue].append((priority, created_ms, id))
+    return min((max(turns) for turns in of_queue.values() if len(turns) >= count), default=None)
 
 
 def _row(task: TaskRecord) -> Row:

@@ -216,13 +216,12 @@ class TaskRepo:
         return self._session.fetch("claim_candidates", queues, count) if queues else []
 
     def claim_window(self, queues: Collection[int], count: int) -> list[Row]:
-        """Return the same tasks as `claim_candidates`, each with the time since which it waits as a sixth column."""
+        """Return the same tasks as `claim_candidates`, with two more columns: since when each waits, and its caches."""
         return self._session.fetch("claim_window", queues, count) if queues else []
 
-    def waiting_with_caches(self, queues: Collection[int], count: int) -> dict[int, str]:
-        """Return the first `count` waiting tasks of each queue that use caches, with the keys of these."""
-        rows = self._session.fetch("select_waiting_with_caches", queues, count) if queues else ()
-        return {row[0]: row[1] for row in rows}
+    def any_with_caches(self, queues: Collection[int], count: int) -> bool:
+        """Tell whether one of the first `count` waiting tasks of any of these queues uses caches."""
+        return bool(queues and self._session.fetch("select_any_with_caches", queues, count))
 
     def caches_of(self, ids: Collection[int]) -> dict[int, str]:
         """Return the keys of the caches that tasks use; tasks without caches are left out."""
@@ -653,6 +652,11 @@ class ReuseRepo:
         """Return the keys that some tasks have: key, task."""
         found = self._session.fetch("select_own_reuse_keys", tasks) if tasks else []
         return [(row[0], row[1]) for row in found]
+
+    def drop_reserved(self, keys: Collection[str]) -> None:
+        """Delete keys that were inserted for new tasks which have other keys by now."""
+        if keys:
+            self._session.execute("delete_reserved_reuse_keys", keys)
 
     def with_results(self, tasks: Collection[int]) -> set[int]:
         """Return those of some tasks of which a prerequisite has a result, of any attempt."""

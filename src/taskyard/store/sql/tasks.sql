@@ -142,34 +142,39 @@ SELECT t.id, t.queue_id, t.priority, t.created_ms, t.avoid_bot
          WHERE w.queue_id = q AND w.state = 'waiting' AND g.canceled_ms IS NULL
          ORDER BY w.priority, w.created_ms, w.id LIMIT :count FOR UPDATE OF w SKIP LOCKED) t;
 
--- claim_window@sqlite(queues: ints, count: int): as claim_candidates, with the time since which each task waits.
-SELECT t.id, t.queue_id, t.priority, t.created_ms, t.avoid_bot, t.waits_since_ms
+-- claim_window@sqlite(queues: ints, count: int): as claim_candidates, with the time since which each task waits, and its caches.
+SELECT t.id, t.queue_id, t.priority, t.created_ms, t.avoid_bot, t.waits_since_ms, t.caches
   FROM json_each(:queues) q CROSS JOIN task t
  WHERE t.id IN (SELECT w.id FROM task w JOIN graph g ON g.id = w.graph_id
                  WHERE w.queue_id = q.value AND w.state = 'waiting' AND g.canceled_ms IS NULL
                  ORDER BY w.priority, w.created_ms, w.id LIMIT :count);
 
--- claim_window@postgres(queues: ints, count: int): as claim_candidates, with the time since which each task waits.
-SELECT t.id, t.queue_id, t.priority, t.created_ms, t.avoid_bot, t.waits_since_ms
+-- claim_window@postgres(queues: ints, count: int): as claim_candidates, with the time since which each task waits, and its caches.
+SELECT t.id, t.queue_id, t.priority, t.created_ms, t.avoid_bot, t.waits_since_ms, t.caches
   FROM unnest(:queues) q CROSS JOIN LATERAL
        (SELECT w.* FROM task w JOIN graph g ON g.id = w.graph_id
          WHERE w.queue_id = q AND w.state = 'waiting' AND g.canceled_ms IS NULL
          ORDER BY w.priority, w.created_ms, w.id LIMIT :count FOR UPDATE OF w SKIP LOCKED) t;
 
 -- As above, the condition of the partial index is written out.
--- select_waiting_with_caches@sqlite(queues: ints, count: int): the first waiting tasks of each queue that use caches, with the keys of these.
-SELECT t.id, t.caches
-  FROM json_each(:queues) q CROSS JOIN task t
- WHERE t.id IN (SELECT w.id FROM task w
-                 WHERE w.queue_id = q.value AND w.state = 'waiting' AND w.caches IS NOT NULL
-                 ORDER BY w.priority, w.created_ms, w.id LIMIT :count);
+-- select_any_with_caches@sqlite(queues: ints, count: int): a queue with a task that uses caches among its first waiting tasks.
+SELECT q.value FROM json_each(:queues) q CROSS JOIN task t
+ WHERE t.id = (SELECT w.id FROM task w WHERE w.queue_id = q.value AND w.state = 'waiting' AND w.caches IS NOT NULL
+                ORDER BY w.priority, w.created_ms, w.id LIMIT 1)
+   AND NOT EXISTS (SELECT 1 FROM (SELECT w.priority, w.created_ms, w.id FROM task w
+                                   WHERE w.queue_id = q.value AND w.state = 'waiting'
+                                   ORDER BY w.priority, w.created_ms, w.id LIMIT 1 OFFSET :count) o
+                    WHERE (o.priority, o.created_ms, o.id) <= (t.priority, t.created_ms, t.id)) LIMIT 1;
 
--- select_waiting_with_caches@postgres(queues: ints, count: int): the first waiting tasks of each queue that use caches, with the keys of these.
-SELECT t.id, t.caches
-  FROM unnest(:queues) q CROSS JOIN LATERAL
-       (SELECT w.id, w.caches FROM task w
+-- select_any_with_caches@postgres(queues: ints, count: int): a queue with a task that uses caches among its first waiting tasks.
+SELECT q FROM unnest(:queues) q CROSS JOIN LATERAL
+       (SELECT w.priority, w.created_ms, w.id FROM task w
          WHERE w.queue_id = q AND w.state = 'waiting' AND w.caches IS NOT NULL
-         ORDER BY w.priority, w.created_ms, w.id LIMIT :count) t;
+         ORDER BY w.priority, w.created_ms, w.id LIMIT 1) t
+ WHERE NOT EXISTS (SELECT 1 FROM (SELECT w.priority, w.created_ms, w.id FROM task w
+                                   WHERE w.queue_id = q AND w.state = 'waiting'
+                                   ORDER BY w.priority, w.created_ms, w.id LIMIT 1 OFFSET :count) o
+                    WHERE (o.priority, o.created_ms, o.id) <= (t.priority, t.created_ms, t.id)) LIMIT 1;
 
 -- select_task_caches(ids: ints): the keys of the caches that tasks use.
 SELECT id, caches FROM task WHERE id IN (:ids) AND caches IS NOT NULL;
