@@ -21,6 +21,7 @@ from taskyard.core.reuse import (
     choose,
     course,
     key,
+    received_key,
     reusable,
     slice_text,
 )
@@ -113,6 +114,7 @@ def test_what_a_task_receives_is_in_the_key_each_part_for_itself() -> None:
         Received(inputs=("d1",), secrets=("d1",)),
     ]
     assert len({key_of(received=one) for one in received}) == len(received)
+    assert {received_key(key_of(), one) for one in received} == {key_of(received=one) for one in received}
 
 
 def test_the_slices_of_one_task_have_keys_of_their_own() -> None:

@@ -686,6 +686,20 @@ def test_a_key_is_the_same_before_and_after_what_a_task_receives_is_known(harnes
     assert sources(harness, *labels.values()) == dict.fromkeys(labels.values(), first["a"])
 
 
+def test_a_key_is_the_same_whether_its_first_part_was_known_or_not(harness: LifecycleHarness, bot: str) -> None:
+    """The first task has a key since it was submitted; the key of the second is made of its definition."""
+    first, second, third = (harness.submit(graph(build=node(), a=same("build"))) for _ in range(3))
+    assert (keys_of(harness, first), keys_of(harness, second)) == (["a"], [])
+    leases = claim_all(harness, bot)
+    for labels, result in ((first, "v1"), (second, "v1"), (third, "v2")):
+        succeed(harness, bot, leases[labels["build"]], result)
+    assert harness.task(second["a"]).reason == Reason.DUPLICATE_OF.text
+    assert harness.task(third["a"]).state is W
+    succeed(harness, bot, claim_all(harness, bot)[first["a"]])
+    assert sources(harness, second["a"]) == {second["a"]: first["a"]}
+    checked(harness)
+
+
 def test_of_tasks_released_at_once_the_first_by_priority_runs(harness: LifecycleHarness, bot: str) -> None:
     labels = harness.submit(graph(build=node(), a=same("build"), b=node("build")))
     more = harness.submit(graph(build=node(), a=same("build", priority=1)))

@@ -33,6 +33,7 @@ APART: Final = frozenset({Reason.DUPLICATE_OF, Reason.NOT_BEFORE})
 _FORMAT: Final = "taskyard reuse 1"
 #: A slice with input files depends on those of its prerequisites.
 _HAS_INPUTS: Final = '"inputs":'
+_HASH_DIGITS: Final = 64
 _ID: Final = re.compile(rf"(?<![0-9a-f])[0-7][0-9a-f]{{{ids.KEY_DIGITS - 2}}}{ids.VERSION:x}(?![0-9a-f])")
 
 
@@ -118,7 +119,25 @@ def key(text: SliceText, submitter: str | None, received: Received, originals: M
     work = (
         _ID.sub(lambda found: originals.get(found[0], found[0]), text.work) if text.named and originals else text.work
     )
-    parts = (_FORMAT, text.pool, submitter, work, received.results, received.inputs, received.secrets)
+    return received_key(_hash(_FORMAT, text.pool, submitter, work), received)
+
+
+def received_key(early: str, received: Received) -> str:
+    """Give the key of a slice by the one that it has if it receives nothing.
+
+    It begins with that one, so that it is written where that is read, and the definition is not read again.
+    """
+    if not (received.results or received.inputs or received.secrets):
+        return early
+    return early + _hash(received.results, received.inputs, received.secrets)
+
+
+def is_early(key: str) -> bool:
+    """Tell whether this is the key of a slice that receives nothing."""
+    return len(key) == _HASH_DIGITS
+
+
+def _hash(*parts: object) -> str:
     return hashlib.sha256(canonical_text(parts).encode()).hexdigest()
 
 

@@ -90,8 +90,8 @@ def _admit_idempotent(transaction: "Transaction", asked: Sequence[tuple[TaskReco
     ready = reuse.ready(transaction, [task for task, _ in asked])
     early = reuse.early(transaction, [task for task in ready if signals[task.id] is Signal.RELEASE])
     rulings: Mapping[int, SliceRuling | None] = {}
-    if len(early) < len(ready):
-        judged = [task for task in ready if task.id not in early]
+    if len(early.final) < len(ready):
+        judged = [task for task in ready if task.id not in early.final]
         serves = {task.id: _serves(transaction, task) for task in judged}
         rulings = reuse.judge(transaction, judged, serves, early)
     found = [

@@ -17,6 +17,7 @@ one takes its key. Tasks that are not idempotent never come here.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -38,8 +39,10 @@ from taskyard.core.reuse import (
     choose,
     course,
     follows,
+    is_early,
     key,
     leads,
+    received_key,
     slice_text,
     waits_apart,
 )
@@ -91,33 +94,45 @@ def is_put_off(task: TaskRecord) -> bool:
     return task.rules.idempotent and task.reason == Reason.NOT_BEFORE.text
 
 
-def early(transaction: "Transaction", tasks: Iterable[TaskRecord]) -> dict[int, TaskRecord]:
-    """Return those of some released tasks that run with the keys that they got when they were submitted.
+class EarlyTasks(NamedTuple):
+    """Released tasks that still have the keys that they got when they were submitted.
 
-    They received nothing, so their keys are final; no equal task has taken one, and none has left a result.
+    No equal task has taken one, and none has left a result.
     """
+
+    final: Mapping[int, TaskRecord]  # they received nothing and run with these keys
+    later: AbstractSet[int]  # they received a result, so these keys are only the first part of theirs
+
+
+def early(transaction: "Transaction", tasks: Iterable[TaskRecord]) -> EarlyTasks:
+    """Find those of some released tasks that have early keys."""
     found = {task.id: task for task in tasks if _can_have_early_key(transaction, task)}
     with_keys = transaction.repo.reuse.with_keys(found)
-    if with_keys:
-        with_keys -= transaction.repo.reuse.with_results([id for id in with_keys if found[id].edges.met])
-    return found if len(with_keys) == len(found) else {id: task for id, task in found.items() if id in with_keys}
+    later = transaction.repo.reuse.with_results([id for id in with_keys if found[id].edges.met])
+    if len(with_keys) == len(found) and not later:
+        return EarlyTasks(found, later)
+    return EarlyTasks({id: task for id, task in found.items() if id in with_keys and id not in later}, later)
 
 
 def judge(
     transaction: "Transaction",
     tasks: Sequence[TaskRecord],
     serves: Mapping[int, Sequence[bool]],
-    early_tasks: Mapping[int, TaskRecord],
+    early_tasks: EarlyTasks,
 ) -> dict[int, Ruling | None]:
     """Rule on pending tasks with new slices; None if no slice of a task can go on.
 
     `serves` says for each slice of a task whether a bot could serve it or it waits for one. What a ruling about the
-    current slice means for the key is written here; the transition is the caller's. Those of the tasks with `early`
-    keys that are equal to one of these are ruled on, too: which of them runs does not depend on who came first.
+    current slice means for the key is written here; the transition is the caller's. Those of the tasks with final
+    early keys that are equal to one of these are ruled on, too: which of them runs does not depend on who came first.
     """
+    own = transaction.repo.reuse.keys_of([task.id for task in tasks if not follows(task.life.state, task.reason)])
     slices = {task.id: _looked_up(task, serves[task.id]) for task in tasks}
-    keys = _keys(transaction, tasks, slices)
-    return _Judge(transaction, tasks, keys, early_tasks).rule(serves)
+    first_parts = {id: one for one, id in own if id in early_tasks.later and is_early(one) and len(slices[id]) == 1}
+    keys = _keys(transaction, tasks, slices, first_parts)
+    reserved = [(one, id) for one, id in own if id not in first_parts]
+    transaction.repo.reuse.drop_reserved(first_parts.values())
+    return _Judge(transaction, tasks, keys, reserved, early_tasks.final).rule(serves)
 
 
 def leave_keys(transaction: "Transaction", moved: Sequence[tuple[TaskRecord, State, Signal]]) -> list[Transition]:
@@ -187,9 +202,16 @@ def _has_plain_policy(transaction: "Transaction", task: TaskRecord) -> bool:
     """Tell whether the key of a task has its submitter, as by default."""
     if task.queue == SERVER_QUEUE:
         return False
-    pool = transaction.registry.queue(transaction.repo, task.queue).pool
-    policy = transaction.reuse_policies().get(pool, DEFAULT_POLICY)
+    policy = _policy(transaction, task)
     return policy.window_ms > 0 and not policy.shared
+
+
+def _policy(transaction: "Transaction", task: TaskRecord) -> ReusePolicy:
+    """Return what the pool of a task allows."""
+    if not transaction.reuse_policies():
+        return DEFAULT_POLICY
+    pool = transaction.registry.queue(transaction.repo, task.queue).pool
+    return transaction.reuse_policies().get(pool, DEFAULT_POLICY)
 
 
 class _SliceKey(NamedTuple):
@@ -215,6 +237,7 @@ class _Judge:
         transaction: "Transaction",
         tasks: Sequence[TaskRecord],
         keys: Mapping[int, Sequence[_SliceKey | None]],
+        reserved: Sequence[tuple[str, int]],
         early_tasks: Mapping[int, TaskRecord],
     ) -> None:
         self._transaction = transaction
@@ -225,8 +248,7 @@ class _Judge:
         self._tasks = sorted([*tasks, *self._early], key=lambda task: (task.priority, task.created_ms, task.id))
         self._keys = {**keys, **{task.id: (named[equal[task.id]],) for task in self._early}}
         self._leaders = _leaders(transaction, self._rows.values(), self._keys)
-        released = [task.id for task in self._tasks if not follows(task.life.state, task.reason)]
-        self._reserved = transaction.repo.reuse.keys_of(released)
+        self._reserved = [*reserved, *((equal[task.id], task.id) for task in self._early)]
         self._leads: list[tuple[str, int]] = []
         self._followers: list[tuple[int, str, int, int]] = []
         self._reuses = _Reuses(transaction)
@@ -482,16 +504,27 @@ def reused(task: TaskRecord) -> Transition:
 # Keys.
 
 
+_NO_KEYS: Final[Mapping[int, str]] = {}
+
+
 def _keys(
-    transaction: "Transaction", tasks: Sequence[TaskRecord], slices: Mapping[int, Sequence[int]]
+    transaction: "Transaction",
+    tasks: Sequence[TaskRecord],
+    slices: Mapping[int, Sequence[int]],
+    first_parts: Mapping[int, str] = _NO_KEYS,
 ) -> dict[int, list[_SliceKey | None]]:
-    """Make the keys of some slices of tasks; None where nothing is reused."""
-    ids = [task.id for task in tasks]
-    definitions = transaction.repo.tasks.owned_definitions(ids)
-    texts = {id: _texts(definitions[id][1], slices[id]) for id in ids}
+    """Make the keys of some slices of tasks; None where nothing is reused. The first parts of some are known."""
+    definitions = transaction.repo.tasks.owned_definitions([task.id for task in tasks if task.id not in first_parts])
+    texts = {id: _texts(definition[1], slices[id]) for id, definition in definitions.items()}
     received, originals = _ReceivedFacts(transaction, tasks, texts), _originals(transaction.repo, texts.values())
     policies = transaction.reuse_policies()
-    keys: dict[int, list[_SliceKey | None]] = {}
+    keys: dict[int, list[_SliceKey | None]] = {
+        task.id: [
+            _SliceKey(received_key(first_parts[task.id], received.results_of(task.id)), _policy(transaction, task))
+        ]
+        for task in tasks
+        if task.id in first_parts
+    }
     for id, found in texts.items():
         keys[id] = []
         for index, text in zip(slices[id], found, strict=True):
@@ -517,8 +550,12 @@ class _ReceivedFacts:
         if met:
             transaction.write_ends()
         self._results = _results(transaction, met)
-        self._inputs = _files(transaction, [id for id in met if any(one.has_inputs for one in texts[id])])
+        self._inputs = _files(transaction, [id for id in met if any(one.has_inputs for one in texts.get(id, ()))])
         self._secrets = transaction.repo.secrets.digests([task.id for task in tasks if task.is_constrained])
+
+    def results_of(self, task: int) -> Received:
+        """Return what a task receives that has neither secrets nor input files of its prerequisites."""
+        return Received(self._results.get(task, ()))
 
     def of(self, task: int, index: int, text: SliceText) -> Received | None:
         """Return what a slice receives; None if that is not known."""

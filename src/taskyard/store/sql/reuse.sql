@@ -67,6 +67,9 @@ SELECT leader_id FROM reuse_key WHERE leader_id IN (:ids) AND source_id IS NULL;
 -- select_own_reuse_keys(ids: ints): the keys that these tasks have.
 SELECT key, leader_id FROM reuse_key WHERE leader_id IN (:ids) ORDER BY key;
 
+-- delete_reserved_reuse_keys(keys: texts): delete keys of tasks that have other keys by now, and that have no result.
+DELETE FROM reuse_key WHERE key IN (:keys) AND source_id IS NULL;
+
 -- delete_own_reuse_keys(ids: ints): delete the keys that these tasks have, and that have no result.
 DELETE FROM reuse_key WHERE leader_id IN (:ids) AND source_id IS NULL;
 
