@@ -114,6 +114,9 @@ def test_what_a_task_took_over_is_printed_with_it(server: ServerProcess) -> None
     assert server.output("logs", "-f", f"{again}/a") == "original"
     assert server.output("logs", "--tail", "1", "-t", f"{again}/a").endswith("Z original")
     assert server.output("logs", again).splitlines() == ["a | original", "b | anew"]
+    assert server.run("graphs", "delete", graph).returncode == 0
+    assert [server.output("logs", *how, f"{again}/a") for how in ([], ["-f"], ["--tail", "1", "-t"])] == ["", "", ""]
+    assert server.output("logs", again).splitlines() == ["b | anew"]
 
 
 def test_a_terminal_does_not_obey_what_tasks_of_a_graph_print(server: ServerProcess, tmp_path: Path) -> None:

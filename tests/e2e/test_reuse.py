@@ -49,6 +49,8 @@ def test_equal_work_is_done_once_and_leads_to_what_the_first_left(shared_cluster
     other = shared_cluster.submit({"a": publishing(counter, payload={"script": f"echo ran >> {counter}"})})
     other.finished()
     assert runs(counter) == 2, "other work is no hit"
+    shared_cluster.client.delete_graph(first.id)
+    assert (second.output("a"), third.output("b")) == (b"", b""), "it went with the original"
 
 
 def test_a_task_that_waits_for_an_equal_one_takes_its_place_when_it_fails_or_is_canceled(

@@ -131,7 +131,7 @@ def test_a_secret_that_does_not_exist_is_a_fault_with_its_path(server: RunningSe
     assert {one["path"]: one["message"] for one in answer.json["faults"]} == {
         "tasks.a.task.payload.secrets.WORD": "pool default has no secret deploy-tokn; did you mean deploy-token?",
         "tasks.a.task.payload.secrets.KEY": "pool default has no secret nothing-like-it; "
-        "set it with: taskyard secret set",
+        "set it with: taskyard secret set nothing-like-it",
     }
 
 

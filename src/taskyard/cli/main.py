@@ -220,6 +220,10 @@ class Program(click.Group):
             if name.startswith(incomplete)
         ]
 
+    def summaries_below(self, name: str) -> list[tuple[str, str]]:
+        """List the subcommands of a command, with what each does."""
+        return [(one, COMMANDS[f"{name} {one}"].summary) for one in names_below(name)]
+
     def complete_below(self, name: str, incomplete: str) -> Any:
         """Offer the subcommands of a command."""
         from click.shell_completion import CompletionItem  # noqa: PLC0415

@@ -78,7 +78,11 @@ class Command(click.Command):
         return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options, with those of the server in a separate section."""
+        """List the subcommands, then the options, with those of the server in a separate section."""
+        summaries = getattr(ctx.parent and ctx.parent.command, "summaries_below", None)
+        if summaries and (below := summaries(ctx.info_name)):
+            with formatter.section("Subcommands"):
+                formatter.write_dl(below)
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None

@@ -12,7 +12,7 @@ from taskyard.core.graph.model import Task
 from taskyard.core.graph.parse import tasks_with
 from taskyard.core.graph.payload import SECRET_FIELDS, SERVER_KINDS, names_secrets, secrets_of
 from taskyard.core.ids import Key, text_of
-from taskyard.core.matching import pool_of
+from taskyard.core.matching import DEFAULT_POOL, pool_of
 from taskyard.core.states import ENDED, State
 from taskyard.core.structs import struct_replace
 from taskyard.lifecycle.admission.writes import SECRETS_CHANGED
@@ -125,7 +125,8 @@ def _named(task: Task) -> Iterable[tuple[str, str, Path]]:
 def _unknown_fault(repo: Repo, pool: str, name: str) -> str:
     names = [one.name for one in repo.secrets.page({pool}, (pool, ""), _AUDITS_MAX)]
     meant = closest(name, names)
-    hint = f"; did you mean {meant}?" if meant else "; set it with: taskyard secret set"
+    where = "" if pool == DEFAULT_POOL else f" --pool {pool}"
+    hint = f"; did you mean {meant}?" if meant else f"; set it with: taskyard secret set {name}{where}"
     return f"pool {pool} has no secret {name}{hint}"
 
 

@@ -214,8 +214,9 @@ class _GraphOutputs:
         # --tail and --since do not apply to attempts that begin while the graph is followed.
         is_first = task.id not in self._begun
         start = _start(self._client, task, number, self._how) if is_first else 0
-        id = task.id if task.reused is None else task.reused.task
-        self._open[task.id] = _Output(self._client, id, number, start, self._how, task.label)
+        # The server knows whose output a task has that reused another; that one may have been deleted.
+        of_attempt = number if task.reused is None else None
+        self._open[task.id] = _Output(self._client, task.id, of_attempt, start, self._how, task.label)
 
     def _end(self, id: str) -> Iterator[_Line]:
         output = self._open[id]
@@ -229,12 +230,21 @@ def _start(client: "Client", task: "TaskView", attempt: int | None, how: LogOpti
     id, number = (task.id, attempt or task.attempt) if task.reused is None else (task.reused.task, task.reused.attempt)
     if how.tail is None and how.since is None:
         return 0
-    size = next((one.output_bytes for one in client.attempts(id) if one.number == number), 0)
+    size = _output_size(client, id, number)
     start = 0
     if how.since is not None and size:
         first = next(client.output_times(id, attempt=number, since_ms=how.since_ms, limit=1), None)
         start = size if first is None else first.start
     return start if how.tail is None else max(start, _tail_start(client, id, number, size, how.tail))
+
+
+def _output_size(client: "Client", task: str, attempt: int) -> int:
+    from taskyard.sdk.errors import NotFound  # noqa: PLC0415 - it comes with the client
+
+    try:
+        return next((one.output_bytes for one in client.attempts(task) if one.number == attempt), 0)
+    except NotFound:  # it was reused, and deleted since
+        return 0
 
 
 def _tail_start(client: "Client", task: str, attempt: int, size: int, lines: int) -> int:

@@ -92,7 +92,7 @@ WantedTimesQuery = Annotated[WantedTimes, Depends(get_wanted_times)]
 
 @dataclass(frozen=True, slots=True)
 class _TakenOver:
-    """The attempt whose outcome a task has reused; None if it ran itself."""
+    """The attempt whose outcome a task has reused; None if it ran itself, or if the other task was deleted."""
 
     source: ReusedAttempt | None
 
@@ -142,7 +142,8 @@ async def _found(context: AppContext, caller: Caller, task_id: str, attempt: int
 
 
 def _taken_over(repo: Repo, record: TaskRecord) -> _TakenOver:
-    return _TakenOver(None if record.life.attempt else repo.reuse.sources([record.id]).get(record.id))
+    source = None if record.life.attempt else repo.reuse.sources([record.id]).get(record.id)
+    return _TakenOver(source if source is None or task_views.find(repo, source.task) else None)
 
 
 def _at_once(context: AppContext, caller: Caller, printed: _Printed, span: ByteRange, header: str | None) -> Response:
