@@ -8,9 +8,12 @@ RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
 JOBS ?= 6
 
 FUZZ := .venv-fuzz
+# The page: its sources, and what they become.
+PAGE := src/taskyard/server/page/index.html
+PAGE_SOURCES := $(shell find ui -name node_modules -prune -o -type f ! -path ui/src/api/schema.ts -print)
 COMPILE := pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header
 
-.PHONY: help run test check soak static fuzz-env services fmt bench bench-quick docs pins clean
+.PHONY: help run up page test check test-ui soak static fuzz-env services fmt bench bench-quick docs pins clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,10 +21,18 @@ help: ## say what each target does
 run: .venv/ready ## run the example release graph to its end
 	@$(RUN) taskyard run examples/release.yaml
 
+up: $(PAGE) ## start a server with its page, and a bot, on this machine
+	@$(RUN) taskyard up
+
+page: $(PAGE) ## build the web page
+
 test: check ## everything CI runs: format, lint, types, floors, docs, tests
 
-check: static fuzz-env services
+check: static fuzz-env services $(PAGE) .venv/page-checked
 	$(RUN) pytest -n $(JOBS) --dist worksteal
+
+test-ui: $(PAGE) .venv/page-checked services ## the tests of the web page, in a browser; pictures go to screenshots/
+	$(RUN) pytest -n 2 --dist loadgroup tests/ui
 
 soak: .venv/ready fuzz-env services ## the tests that try random examples, with ten times as many
 	TASKYARD_SOAK=1 $(RUN) pytest -n $(JOBS) --timeout 7200 tests/core tests/library tests/lifecycle tests/engine \
@@ -35,7 +46,7 @@ static: .venv/ready ## only what needs no running code: format, lint, types, flo
 
 fuzz-env: $(FUZZ)/ready ## the environment of what asks the server odd things
 
-services: .venv/ready ## the message brokers that tests start, from Debian packages
+services: .venv/ready ## the message brokers and the browser that tests start, from Debian packages
 	@$(RUN) python -m tests.debian
 
 fmt: .venv/ready ## format and mend what can be mended
@@ -54,9 +65,10 @@ docs: .venv/ready ## write the generated parts of docs/ anew
 pins: $(UV) ## resolve pyproject.toml anew into requirements/
 	$(UV) $(COMPILE) --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) $(COMPILE) --group fuzz -o requirements/fuzz.txt
+	$(UV) $(COMPILE) --group ui -o requirements/ui.txt
 
 clean: ## remove what make made
-	rm -rf .tools .venv $(FUZZ) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .tools .venv $(FUZZ) ui/node_modules src/taskyard/server/page screenshots .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(UV):
 	$(PYTHON) -m pip install -q --disable-pip-version-check --target .tools uv==0.13.7
@@ -70,4 +82,16 @@ $(UV):
 $(FUZZ)/ready: $(UV) requirements/fuzz.txt
 	$(UV) venv -q --clear --python $(PYTHON) $(FUZZ)
 	$(UV) pip sync -q --compile-bytecode --python $(FUZZ)/bin/python --require-hashes requirements/fuzz.txt
+	@touch $@
+
+.venv/ui-ready: .venv/ready requirements/ui.txt
+	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/ui.txt
+	@touch $@
+
+$(PAGE): .venv/ui-ready $(PAGE_SOURCES)
+	$(RUN) python ui/build.py
+	@touch $@
+
+.venv/page-checked: .venv/ui-ready $(PAGE_SOURCES)
+	$(RUN) python ui/build.py check
 	@touch $@

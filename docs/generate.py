@@ -52,7 +52,7 @@ from taskyard.server import (
     tokens,
 )
 from taskyard.server.metrics import ServerMetrics
-from taskyard.server.routes import access, health, output
+from taskyard.server.routes import access, health, output, session
 from taskyard.server.routes import audit as audit_routes
 from taskyard.server.routes import events as event_routes
 from taskyard.server.routes import files as file_routes
@@ -79,6 +79,8 @@ from taskyard.views import schedules as schedule_views
 from taskyard.wire import api, attempt_limits, bot_protocol, documents, yaml_reader
 
 DOCS = Path(__file__).parent
+#: The description of the API for the page, which is built where Taskyard itself cannot run.
+PAGE_TYPES = DOCS.parent / "ui" / "openapi.json"
 #: How limits are called.
 _LIMIT = re.compile(r"^[A-Z][A-Z_]*_(MAX|MIN)(_MS|_S)?$|^(BURST_MAX|PER_SECOND|CACHE_S|KEEP_ALIVE_S|PAGE)$")
 _PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -87,7 +89,24 @@ _PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOT
 def pages() -> Mapping[Path, str]:
     """Give every page that has a generated part, as it should be."""
     found = (path for path in sorted(DOCS.rglob("*.md")) if _PART.search(path.read_text(encoding="utf-8")))
-    return {path: _PART.sub(_fill, path.read_text(encoding="utf-8")) for path in found}
+    written = {path: _PART.sub(_fill, path.read_text(encoding="utf-8")) for path in found}
+    return {**written, PAGE_TYPES: page_types()}
+
+
+def page_types() -> str:
+    """Write the description of the API from which the page has its types: routes of people, without problems."""
+    found = user_api(None).openapi()
+    paths = {path: one for path, one in found["paths"].items() if not path.startswith("/api/v1/bot/")}
+    for operation in (one for operations in paths.values() for one in operations.values()):
+        operation["responses"] = {
+            status: answer for status, answer in operation["responses"].items() if status.startswith("2")
+        }
+    schemas = {name: one for name, one in found["components"]["schemas"].items() if not _is_of_bots(name)}
+    for schema in schemas.values():
+        # The server sends every field, also those that have a default.
+        schema["required"] = sorted(schema.get("properties", {}))
+    described = {"openapi": found["openapi"], "info": found["info"], "paths": paths, "components": {"schemas": schemas}}
+    return json.dumps(described, indent=1, sort_keys=True) + "\n"
 
 
 def diagram() -> str:
@@ -118,6 +137,11 @@ def follows() -> str:
 def events() -> str:
     """List the kinds of events."""
     return ", ".join(f"`{kind}`" for kind in KINDS)
+
+
+def _is_of_bots(schema: str) -> bool:
+    """Whether a schema describes a message of the bot protocol."""
+    return schema.startswith("Bot") and hasattr(bot_protocol, schema.removeprefix("Bot"))
 
 
 def event_fields() -> str:
@@ -191,6 +215,17 @@ def routes() -> str:
     return "\n\n".join(f"### {title.capitalize()}\n\n{_table(head, rows)}" for title, rows in found.items())
 
 
+#: What the description of a route says, if it asks for another caller than one with a right.
+_CALLERS: Mapping[str, str] = {
+    "enrolment token": "an enrolment token",
+    "the task's own token": "the task's own token",
+    "the caller's own token": "any token",
+    "a token in the body": "a token in the body",
+    "whose cookie the request has": "a session",
+    "the user's own token": "the token of a user",
+}
+
+
 def needed(method: str, path: str, operation: Mapping[str, Any]) -> str:
     """Say which right a route asks for: what its description says, and to look at anything, the right to read."""
     said = operation.get("description", "")
@@ -198,12 +233,9 @@ def needed(method: str, path: str, operation: Mapping[str, Any]) -> str:
         return "nothing"
     if path.startswith("/api/v1/bot/"):
         return "the token of a bot"
-    if "enrolment token" in said:
-        return "an enrolment token"
-    if "the task's own token" in said:
-        return "the task's own token"
-    if "the caller's own token" in said:
-        return "any token"
+    for words, needs in _CALLERS.items():
+        if words in said:
+            return needs
     named = re.search(r"needs?\s+`([a-z]+)`", said, re.IGNORECASE)
     assert named or method == "get", f"{method} {path} does not say what it needs"
     return f"`{named[1] if named else 'read'}`"
@@ -265,7 +297,7 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         api, graphs, tasks, task_list, task_list_routes, retention_routes, bots, history, explain, explain_graph,
         dry_run, limit_views, catalogue_views, launch_views, schedule_views, deadlock, demand,
     ),
-    "Tokens, denials and the audit": (auth, tokens, access, audit_routes, audit),
+    "Tokens, denials and the audit": (auth, tokens, access, session, audit_routes, audit),
     "Bots": (bot_api, bot_protocol, attempt_limits, validate, fleet),
     "The engine": (writer,),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Programs of Debian packages for tests: message brokers, and a pooler of connections.
+"""Programs of Debian packages for tests: message brokers, a pooler of connections, and a browser.
 
 Root installs the packages with apt-get, without starting their services. An ordinary user downloads them, with all
 that they need, and unpacks them into a folder of the home. `python -m tests.debian` does so before tests run; tests
@@ -23,6 +23,7 @@ PROGRAMS: Final[Mapping[str, tuple[str, str]]] = {
     "RabbitMQ": ("usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server", "rabbitmq-server"),
     "Redis": ("usr/bin/redis-server", "redis-server"),
     "pgbouncer": ("usr/sbin/pgbouncer", "pgbouncer"),
+    "Chromium": ("usr/lib/chromium/chromium", "chromium"),
 }
 #: Where an ordinary user keeps them, and where all users keep the lock.
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "taskyard-tests"

@@ -25,6 +25,7 @@ BODIES: dict[str, Any] = {
     "POST /api/v1/launches": {"name": "deploy"},
     "POST /api/v1/tasks/cancel": {"pool": "lab"},
     "POST /api/v1/tokens": {"name": "another"},
+    "POST /api/v1/session": {"code": "of no link"},
 }
 ROUTES = {coded(row[0])[0]: row[2] for row in rows("api.md", "Routes")}
 #: Rights that a token can have in a pool without having all others.
@@ -67,6 +68,10 @@ def lacking(server: RunningServer, needs: str, path: str) -> Iterator[tuple[str 
     yield None, 401
     if needs == "any token":
         yield server.token(scope("other", "bot")), 200
+    elif needs in {"a session", "a token in the body"}:
+        yield server.admin, 401
+    elif needs == "the token of a user":
+        yield server.token(kind="bot"), 403
     elif not needs.startswith("`"):
         yield server.admin, 403
     elif path.startswith("/api/v1/tokens"):

@@ -19,8 +19,8 @@ from taskyard.store.schema import metadata
 TRIES_MAX = 1_000
 Digest: TypeAlias = Callable[[], dict[str, str]]
 #: A denial leaves a row in the audit. The others are tables of the server itself: the lock of the pass, the heartbeat,
-#: the tasks that the next pass should look at, and that somebody follows events.
-IGNORED = frozenset({"audit", "admission_dirty", "admission_lock", "event_stream", "server", "service"})
+#: the tasks that the next pass should look at, that somebody follows events, and counts that a thread writes later.
+IGNORED = frozenset({"audit", "admission_dirty", "admission_lock", "event_stream", "pool_minute", "server", "service"})
 TABLES = sorted(set(metadata.tables) - IGNORED)
 
 

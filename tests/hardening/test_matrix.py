@@ -48,6 +48,7 @@ BODIES: dict[str, Any] = {
     "PUT /api/v1/secrets/{pool}": {"value": "a value of lab"},
     "POST /api/v1/catalogue": {"documents": [PROJECT]},
     "POST /api/v1/tokens": {"name": "another"},
+    "POST /api/v1/session": {"code": "of no link"},
     "POST /api/v1/graphs/files": DOCUMENT,
     "POST /api/v1/pools/{pool}/trees": {},
     "POST /api/v1/pools/{pool}/blobs": b"",

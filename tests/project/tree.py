@@ -14,6 +14,7 @@ DOCS = ROOT / "docs"
 MADE = {
     ".git", ".tools", ".venv", ".venv-fuzz", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache",
     ".import_linter_cache", ".taskyard", "__pycache__", "build", "dist", "site",
+    "node_modules", "page", "screenshots",
 }  # fmt: skip
 
 

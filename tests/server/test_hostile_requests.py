@@ -95,7 +95,6 @@ def test_a_large_document_is_taken(server: RunningServer) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/nope",
         "/api/v1",
         "/api/v1/graphs/",

@@ -36,6 +36,7 @@ from taskyard.engine.rerun_graph import GraphRerun
 from taskyard.engine.retention import RetentionThread
 from taskyard.engine.schedules import ScheduleRunner
 from taskyard.engine.secrets import Secrets
+from taskyard.engine.stats import StatsThread
 from taskyard.engine.subgraphs import SubgraphStarter
 from taskyard.engine.submit import GraphSubmission, KeyGenerator, gc_paused_for
 from taskyard.engine.wide_commands import CommandOutcome, WideCommands
@@ -176,6 +177,7 @@ class Engine:
         self._admission.keeps_lock = lambda: self.hints is not None and self.hints.is_heard
         self.listeners.dirty.append(self._note_dirty)
         self._writer.on_commit = self._note_commit
+        self.stats = StatsThread(self.transact, store, self.clock)
         self._ticks = ticks
 
     @classmethod
@@ -235,6 +237,7 @@ class Engine:
         if self._ticks:
             self.retention.start()
             self.relay.start()
+            self.stats.start()
         if self.hints is not None:
             self.hints.start()
 
@@ -245,6 +248,7 @@ class Engine:
             self.hints.stop()
         self.retention.stop()
         self.relay.stop()
+        self.stats.stop()
         self.background.stop()
         if self._server_lock is not None:
             self._server_lock.close()
@@ -568,6 +572,7 @@ class Engine:
 
     def _after_commit(self, left: FollowUp) -> None:
         self.background.notify(left)
+        self.stats.note(left)
         if left.changed_graphs:
             for listener in self.listeners.graphs:
                 listener(left.changed_graphs)

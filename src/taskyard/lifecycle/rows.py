@@ -53,6 +53,8 @@ SETTLED = "settled"
 STOP = "stop"
 #: "Cancel this update, unless another launch needs it".
 RELEASE_UPDATE = "release_update"
+#: Where the row of a new task has its queue.
+QUEUE_COLUMN: Final = 19
 #: The queue of tasks that the server runs itself.
 SERVER_QUEUE = 0
 #: How many rows weigh as much as an ordinary task: its own and three edges, mutexes or limits. So the number of tasks

@@ -391,6 +391,7 @@ def _limit_fault(name: str, amount: int, total: int | None) -> str:
 def _insert(transaction: Transaction, rows: Rows) -> None:
     tasks = transaction.repo.tasks
     tasks.add(rows.tasks)
+    transaction.inserted.append(rows.tasks)
     tasks.add_definitions(rows.definitions)
     transaction.repo.edges.add(rows.edges)
     tasks.add_mutexes(rows.mutexes)

@@ -66,6 +66,10 @@ _WITH_EDGES: Final = frozenset({MoveKind.READY, MoveKind.SENT})
 _ANY: Final = MoveKind.ANY
 
 
+#: The states whose entries are counted for each pool.
+_COUNTED: Final = ENDED | {State.RUNNING}
+
+
 @value
 class ServerIdentity:
     """A server: its name, which stays the same after a restart, and when it was started."""
@@ -90,6 +94,9 @@ class FollowUp:
     attempts_ended: bool = False
     changed_graphs: tuple[int, ...] = ()  # graphs that changed their state, settled, or are active again
     due_ms: Millis | None = None  # when the first of the written tasks has a timeout
+    # For the counts of pools: the queue and the new state of tasks that started or ended, and rows of new tasks.
+    moved: Collection[tuple[int, State]] = ()
+    inserted: Sequence[Sequence[Row]] = ()
 
 
 @dataclass(slots=True)
@@ -135,6 +142,7 @@ class Transaction:
         self.server = server  # which server runs this transaction
         self.edge_budget = PROPAGATED_MAX  # along how many more edges this transaction may propagate
         self.reuse_budget = PROPAGATED_MAX  # how many more results it may reuse; one takes as long as an edge
+        self.inserted: list[Sequence[Row]] = []  # rows of new tasks
         self._writes = PendingWrites()
         self._written: list[TaskRecord] = []  # tasks in the order in which they were written
         self._writes_deferred = False
@@ -453,7 +461,11 @@ class Transaction:
     def follow_up(self) -> FollowUp:
         """Return what remains to be done."""
         continuations, server_tasks, subgraphs, due = self._has_continuations, False, False, _NEVER
+        moved: dict[int, tuple[int, State]] = {}  # a task may have been written twice
+        now = self.now
         for task in self._written:
+            if task.moved_ms == now and task.life.state in _COUNTED:
+                moved[task.id] = (task.queue, task.life.state)
             if task.due_ms is not None and task.due_ms < due:
                 due = task.due_ms
             if task.open_continuations:
@@ -472,6 +484,8 @@ class Transaction:
             self._attempts_ended,
             tuple(self._changed_graphs),
             None if due is _NEVER else due,
+            moved.values(),
+            self.inserted,
         )
 
     # How transitions are carried out.

@@ -932,6 +932,10 @@ class Client:
         wanted = {"actor": actor, "action": action, "subject": subject, "since_ms": since_ms}
         return self._session.pages("/audit", wanted, api.Audits, limit)
 
+    def sign_in_link(self) -> api.SignInLink:
+        """Make a code that signs in to the web page once, within some minutes: the page takes it as `#sign-in=CODE`."""
+        return self._session.post("/session/links", None, api.SignInLink)
+
     def about(self) -> "About":
         """Return the server's version and time, and what this client's own token may do."""
         from taskyard.wire.api import About  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The ASGI app of a server: the bot API and the user API side by side. It does not start or stop the engine."""
+"""The ASGI app of a server: the bot API, the page and the user API. It does not start or stop the engine."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +11,7 @@ from taskyard.server.bot_api import BotApi
 from taskyard.server.context import AppContext
 from taskyard.server.errors import problem_response, refused
 from taskyard.server.file_gc import collect_forever
+from taskyard.server.page import Page
 from taskyard.server.settings import Settings, load_signer
 
 
@@ -21,15 +22,18 @@ class App:
         self.context = context
         self._user_api = user_api
         self._bot_api = BotApi(context)
+        self._page = Page()
         self._check_origin = not context.settings.authentication
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Route a request to the bot API or the user API."""
+        """Route a request to the bot API, the page or the user API."""
         if self._check_origin and scope["type"] == "http" and (why := cross_site_fault(scope)):
             refusal = refused(403, "forbidden", f"without tokens this is refused: {why}")
             await problem_response(refusal)(scope, receive, send)
         elif scope["type"] == "http" and self._bot_api.serves(scope["path"]):
             await self._bot_api(scope, receive, send)
+        elif scope["type"] == "http" and self._page.serves(scope):
+            await self._page(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
         else:

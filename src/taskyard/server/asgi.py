@@ -24,6 +24,7 @@ UNLIMITED_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 #: Stands for unknown routes and methods in metrics: clients must not be able to add names without limit.
 NO_ROUTE: Final = "(none)"
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+_CALLER_HEADERS: Final = frozenset({b"authorization", b"cookie"})
 _READ_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 #: The key in the ASGI scope under which a request finds its slot.
 SLOT: Final = "taskyard.slot"
@@ -186,5 +187,6 @@ def _id(scope: Scope) -> bytes:
 
 
 def _authorization(scope: Scope) -> bytes:
-    """Return the Authorization header as sent, valid or not."""
-    return next((bytes(value) for name, value in scope["headers"] if name == b"authorization"), b"")
+    """Return the Authorization header as sent, valid or not; without one, the cookies, among which a session may be."""
+    found = {name: bytes(value) for name, value in scope["headers"] if name in _CALLER_HEADERS}
+    return found.get(b"authorization") or found.get(b"cookie", b"")

@@ -7,9 +7,10 @@ the database on the calling thread.
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from hmac import compare_digest
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -203,16 +204,40 @@ class Auth:
         """Return the caller that a token stands for if the lookup is cached; never reads the database."""
         if not self.enabled:
             return None if text.startswith(RUN_PREFIX) else ANONYMOUS
-        known = self._known.get(_key(text))
-        if known is None or known.until < self._monotonic() or not tokens.is_valid(known.row, self._engine.clock.now()):
-            return None
-        return known.caller
+        return self._cached(_key(text))
 
     def forget(self, id: str) -> None:
         """Remove a token from the cache."""
         self._known = {key: known for key, known in self._known.items() if known.row.id != id}
         for tell in self.on_revoke:
             tell(id)
+
+    def authenticate_session(self, secret: str) -> Caller | Denial:
+        """Return the caller whose session of the page has this secret: the one that its token stands for."""
+        return self.cached_session(secret) or self._look_up_session(secret)
+
+    def cached_session(self, secret: str) -> Caller | None:
+        """Return the caller of a session if the lookup is cached; never reads the database."""
+        return self._cached(_session_key(secret))
+
+    def forget_session(self, secret: str) -> None:
+        """Remove a session from the cache."""
+        self._known.pop(_session_key(secret), None)
+
+    def _cached(self, key: bytes) -> Caller | None:
+        known = self._known.get(key)
+        if known is None or known.until < self._monotonic() or not tokens.is_valid(known.row, self._engine.clock.now()):
+            return None
+        return known.caller
+
+    def _look_up_session(self, secret: str) -> Caller | Denial:
+        with outages(), self._engine.store.read() as repo:
+            found = repo.tokens.session(digest_of(secret), BROWSER) if len(secret) <= TOKEN_MAX else None
+            row = None if found is None else repo.tokens.find([found[0]]).get(found[0])
+        now = self._engine.clock.now()
+        if found is None or row is None or found[1] <= now or not tokens.is_valid(row, now):
+            return NO_SESSION
+        return self._remember(_session_key(secret), row)
 
     def _look_up(self, text: str) -> Caller | Denial:
         parts = tokens.parse(text) if len(text) <= TOKEN_MAX else None
@@ -224,11 +249,15 @@ class Auth:
         if row is None or not tokens.has_secret(parts, row):
             return _BAD_TOKEN
         if not tokens.is_valid(row, self._engine.clock.now()):
-            return Denial(401, "bad_token", "this token is revoked or expired", _actor(row))
-        caller = Caller(_actor(row), row.kind, tokens.rights(row), row.id, row.pool)
+            return Denial(401, "bad_token", "this token is revoked or expired", actor_of(row))
+        return self._remember(_key(text), row)
+
+    def _remember(self, key: bytes, row: TokenRow) -> Caller:
+        """Cache the caller that a token stands for."""
+        caller = Caller(actor_of(row), row.kind, tokens.rights(row), row.id, row.pool)
         if len(self._known) >= CACHED_TOKENS_MAX:
             self._known = {}
-        self._known[_key(text)] = _Known(row, caller, self._monotonic() + CACHE_S)
+        self._known[key] = _Known(row, caller, self._monotonic() + CACHE_S)
         return caller
 
     def _authenticate_run(self, text: str) -> Caller | Denial:
@@ -267,8 +296,50 @@ def _key(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def _actor(row: TokenRow) -> str:
+def _session_key(secret: str) -> bytes:
+    """Return the cache key of a session."""
+    return _key(f"session {secret}")
+
+
+def actor_of(row: TokenRow) -> str:
+    """Return the name of a token's user in the audit log."""
     return f"{row.name[:_ACTOR_MAX]} ({row.id})"
+
+
+# Sessions of the page. A browser keeps the secret of its session in a cookie that scripts cannot read, and the server
+# keeps a digest of it. A browser sends cookies by itself, so a request that changes something also needs a header that
+# only the page itself can know, and an `Origin` that is this server.
+
+
+COOKIE: Final = "taskyard_session"
+HEADER: Final = "x-taskyard-session"
+#: The kinds of sessions: of a browser, and of a link that signs in once.
+BROWSER: Final = "browser"
+LINK: Final = "link"
+NO_SESSION: Final = Denial(401, "no_session", "the session is over: sign in again")
+READ_METHODS: Final = frozenset({"GET", "HEAD"})
+
+
+def digest_of(secret: str) -> str:
+    """Return what is stored of a secret."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def header_token(secret: str) -> str:
+    """Return what the requests of a session send as a header; the secret does not follow from it."""
+    return hashlib.sha256(b"header of " + secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def forged_request(scope: Scope, secret: str, origins: Collection[str]) -> str | None:
+    """Return why a request with a session may come from another page; None if it does not."""
+    if scope["method"] in READ_METHODS:
+        return None
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    if headers.get(b"origin", "") not in {*origins, f"{scope['scheme']}://{headers.get(b'host', '')}"}:
+        return "the Origin header does not name this server"
+    if not compare_digest(headers.get(HEADER.encode(), "").encode(), header_token(secret).encode()):
+        return f"the header {HEADER} is not that of this session"
+    return None
 
 
 # Denials are audited: a few each second, and then only counted, so that a flood of them cannot fill the disk.

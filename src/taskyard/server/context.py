@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
 from taskyard.core import ids
 from taskyard.core.ids import Key
@@ -15,6 +16,7 @@ from taskyard.server import tokens
 from taskyard.server.auth import Auth, Caller, Denial, Denials
 from taskyard.server.errors import RequestRefused, from_refusal, not_found, refused
 from taskyard.server.file_store import ServerFiles
+from taskyard.server.kept_layouts import KeptLayouts
 from taskyard.server.metrics import ServerMetrics
 from taskyard.server.requests import LARGE_DOCUMENTS_MAX, BodyBudget
 from taskyard.server.settings import Settings
@@ -44,6 +46,8 @@ class AppContext:
         self.settings = settings
         self.signer = signer
         self.auth = Auth(engine, signer, settings.authentication)
+        #: Where else than at the address of a request the page may come from.
+        self.origins = frozenset({"://".join(urlsplit(settings.public_url)[:2])} if settings.public_url else ())
         self.metrics = ServerMetrics(engine)
         self.denials = Denials(engine)
         self.body_budget = BodyBudget()
@@ -54,6 +58,7 @@ class AppContext:
         engine.listeners.outputs.append(self.output_waiters.wake)
         engine.listeners.events.append(self.event_waiters.wake_all)
         engine.listeners.everything += [one.wake_all for one in waiters]
+        self.layouts = KeptLayouts()
         self.files = ServerFiles(settings.files, engine.store.url)
         engine.missing_trees = self.files.missing_trees
         self.followers: Counter[str] = Counter()  # how many outputs and events each caller follows

@@ -385,6 +385,22 @@ CREATE TABLE pool (
 	adjustment FLOAT DEFAULT 1 NOT NULL,
 	CONSTRAINT pool_pk PRIMARY KEY (name)
 );
+CREATE TABLE pool_minute (
+	minute_ms INTEGER NOT NULL,
+	pool TEXT NOT NULL,
+	submitted INTEGER DEFAULT 0 NOT NULL,
+	started INTEGER DEFAULT 0 NOT NULL,
+	successful INTEGER DEFAULT 0 NOT NULL,
+	failed INTEGER DEFAULT 0 NOT NULL,
+	error INTEGER DEFAULT 0 NOT NULL,
+	canceled INTEGER DEFAULT 0 NOT NULL,
+	skipped INTEGER DEFAULT 0 NOT NULL,
+	waiting INTEGER DEFAULT 0 NOT NULL,
+	oldest_ms INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT pool_minute_pk PRIMARY KEY (minute_ms, pool)
+)
+ WITHOUT ROWID
+;
 CREATE TABLE progress (
 	task_id INTEGER NOT NULL,
 	attempt INTEGER NOT NULL,
@@ -511,6 +527,15 @@ CREATE TABLE service (
 	CONSTRAINT service_pk PRIMARY KEY (id)
 );
 INSERT INTO "service" VALUES(1,0);
+CREATE TABLE session (
+	digest TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	token_id TEXT NOT NULL,
+	created_ms INTEGER NOT NULL,
+	expires_ms INTEGER NOT NULL,
+	CONSTRAINT session_pk PRIMARY KEY (digest),
+	CONSTRAINT session_kind_is_known CHECK (kind IN ('browser', 'link'))
+);
 CREATE TABLE signing_key (
 	id INTEGER NOT NULL,
 	body BLOB NOT NULL,
@@ -710,5 +735,6 @@ CREATE INDEX event_of_subject ON event (subject_id, number);
 CREATE INDEX continuation_of_graph ON continuation (graph_id);
 CREATE INDEX continuation_of_task ON continuation (task_id);
 CREATE INDEX token_created ON token (created_ms, id);
+CREATE INDEX session_of_token ON session (token_id, created_ms);
 CREATE INDEX graph_pool_pool ON graph_pool (pool, graph_id);
 COMMIT;

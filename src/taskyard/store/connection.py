@@ -17,6 +17,7 @@ from taskyard.store.repo.read import ReadRepo
 from taskyard.store.repo.retention import RetentionRepo
 from taskyard.store.repo.schedules import ScheduleRepo
 from taskyard.store.repo.secrets import SecretRepo
+from taskyard.store.repo.stats import StatsRepo
 from taskyard.store.repo.task_list import TaskListRepo
 from taskyard.store.repo.tasks import AttemptRepo, EdgeRepo, GraphRepo, ReuseRepo, TaskRepo
 from taskyard.store.repo.tokens import TokenRepo
@@ -142,7 +143,7 @@ class Repo:
     __slots__ = (
         "admission", "attempts", "bots", "cache", "catalogue", "continuations", "doctor", "edges", "events",
         "files", "graphs", "launches", "output", "queues", "read", "retention", "reuse", "schedules", "secrets",
-        "servers", "stream", "targets", "task_list", "tasks", "tokens",
+        "servers", "stats", "stream", "targets", "task_list", "tasks", "tokens",
     )  # fmt: skip
 
     def __init__(self, session: Session, cache: RowCache | None = None) -> None:
@@ -157,6 +158,7 @@ class Repo:
         self.events = EventRepo(session)
         self.stream = StreamRepo(session)
         self.targets = TargetRepo(session)
+        self.stats = StatsRepo(session)
         self.files = FilesRepo(session)
         self.continuations = ContinuationRepo(session)
         self.servers = ServerRepo(session)

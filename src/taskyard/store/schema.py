@@ -103,6 +103,22 @@ token = Table(
 )
 Index("token_created", token.c.created_ms, token.c.id)
 
+#: The kinds of sessions: of a browser, and of a link that signs in once and is then replaced by one.
+SESSION_KINDS = ("browser", "link")
+
+#: Sessions of the page. Each has the rights of its token, and ends with it.
+session = Table(
+    "session",
+    metadata,
+    words("digest", primary_key=True),  # SHA-256 of its secret, which is not stored
+    words("kind"),
+    words("token_id"),
+    moment("created_ms", nullable=False),
+    moment("expires_ms", nullable=False),
+    one_of("kind", SESSION_KINDS),
+)
+Index("session_of_token", session.c.token_id, session.c.created_ms)
+
 #: The pools in which tasks of a graph may run: to read the graph, a caller needs a scope for one of them.
 graph_pool = Table(
     "graph_pool",
@@ -386,6 +402,18 @@ event_target = Table(
     Column("position", integer(), nullable=False),  # the number of the last event that was delivered
     moment("added_ms", nullable=False),
     moment("delivered_ms", nullable=False),  # when the position last moved
+)
+
+#: What happened to the tasks of each pool in each minute, for seven days.
+pool_minute = Table(
+    "pool_minute",
+    metadata,
+    key("minute_ms"),
+    words("pool", primary_key=True),  # empty for tasks that the server runs itself
+    *(count(name) for name in ("submitted", "started", "successful", "failed", "error", "canceled", "skipped")),
+    count("waiting"),  # how many waited for a bot when the minute was last written,
+    count("oldest_ms"),  # and how long the oldest of them had waited since it was created
+    sqlite_with_rowid=False,
 )
 
 audit = Table(

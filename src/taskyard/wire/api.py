@@ -54,6 +54,36 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphLayout:
+    """Where each task or group of a graph is drawn, as lists of equal length; edges name places in them."""
+
+    graph_id: str
+    size: int  # how many tasks the graph has
+    view: str  # tasks, or groups of them
+    ids: list[str]  # of the tasks, in the order of all lists of tasks; empty for groups
+    names: list[str]  # of the tasks, or of the groups
+    x: list[int]
+    y: list[int]
+    edges: list[list[int]]  # from, to
+    ends: list[str]  # on which end each edge is met; empty for groups
+    group_of: list[int]  # the group of each task; empty for tasks
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStates:
+    """The state of each task of a graph, in the order of its layout, as a place in `states`."""
+
+    graph_id: str
+    states: list[str]
+    tasks: list[int]
+    # Of the last attempt of each task, if asked for; 0 where there is none or it has not ended.
+    began_ms: list[int] = field(default_factory=list)
+    ended_ms: list[int] = field(default_factory=list)
+    bots: list[str] = field(default_factory=list)
+    bot_of: list[int] = field(default_factory=list)  # a place in `bots`; -1 without an attempt
+
+
+@dataclass(frozen=True, slots=True)
 class Submitted:
     """A graph was stored, or had been before; tasks were added, or had been."""
 
@@ -577,6 +607,27 @@ class PoolDemand:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolStats:
+    """What happened to the tasks of a pool, for each step of time."""
+
+    pool: str  # empty for tasks that the server runs itself
+    submitted: list[int]
+    started: list[int]
+    ended: dict[str, list[int]]  # by the state in which they ended
+    waiting: list[int]  # how many waited for a bot at the end of the step,
+    oldest_ms: list[int]  # and how long the oldest of them had waited
+
+
+@dataclass(frozen=True, slots=True)
+class PoolsStats:
+    """What happened in the pools that the caller may read; counts are some seconds old."""
+
+    step_ms: int
+    at_ms: list[int]  # when each step began; the last one goes on
+    pools: list[PoolStats]
+
+
+@dataclass(frozen=True, slots=True)
 class PoolView:
     """A pool: its capacity, what is in use, and its bots."""
 
@@ -1038,6 +1089,24 @@ class About:
     scopes: list[str]
     pool: str | None  # of a bot
     expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """A session of the page, and what its requests that change something send as `x-taskyard-session`."""
+
+    header: str
+    actor: str
+    scopes: list[str]
+    expires_ms: int | None  # null on a server without authentication
+
+
+@dataclass(frozen=True, slots=True)
+class SignInLink:
+    """The code of a link that signs in once: the page takes it behind `#sign-in=`."""
+
+    code: str
+    expires_ms: int
 
 
 # The findings of the doctor of a database, and what was repaired.

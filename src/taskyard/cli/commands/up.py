@@ -10,7 +10,9 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import time
+import webbrowser
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -75,12 +77,16 @@ LOG_BYTES_SHOWN: Final = 16_384
 @click.option(
     "--user", metavar="USER", help="User to run tasks as, who must not be able to read the data folder; needs root."
 )
+@click.option("--browser/--no-browser", default=True, help="Open the web page, on a desktop and from a terminal.")
 @output_option("table")
-def up(data: Path | None, bots: int, slots: int | None, port: int, user: str | None, output: str) -> int:
+def up(  # noqa: PLR0913, PLR0917 - each is an option
+    data: Path | None, bots: int, slots: int | None, port: int, user: str | None, browser: bool, output: str
+) -> int:
     """Start a server and bots on this machine.
 
     The address and a token are printed, and saved as the profile "local" for
-    the other commands. Ctrl-C waits for running tasks; Ctrl-C again stops them.
+    the other commands, with a link that signs in to the web page once. Ctrl-C
+    waits for running tasks; Ctrl-C again stops them.
     """
     if user is not None and (fault := _user_fault(user)):
         print_error(f"cannot run tasks as another user: {fault}")
@@ -91,7 +97,7 @@ def up(data: Path | None, bots: int, slots: int | None, port: int, user: str | N
     except (OSError, NotPrivate) as error:
         print_error(f"cannot use the data folder {folder}: {getattr(error, 'strerror', None) or error}")
         return Exit.ERROR
-    return _Processes(folder, bots, slots or os.cpu_count() or 1, port, output, user).run()
+    return _Processes(folder, bots, slots or os.cpu_count() or 1, port, output, user, browser).run()
 
 
 @dataclass(slots=True)
@@ -104,6 +110,7 @@ class _Processes:
     port: int
     output: str
     user: str | None = None
+    browser: bool = True
     interrupts: int = 0  # how often it was asked to end
     url: str = ""
     bot_token: str = field(default="", repr=False)
@@ -145,8 +152,17 @@ class _Processes:
         for number in range(self.bots):
             self.running[number] = self._start_bot(number)
         print_address(self.url, token, self.output)
+        self._show_page(token)
         print_err(f"data folder: {harmless(str(self.folder))}; press Ctrl-C to stop")
         self._save_profile(token)
+
+    def _show_page(self, token: str) -> None:
+        """Print a link that signs in to the page; open it on a desktop."""
+        with connected(Server(self.url, token)) as client:
+            link = f"{self.url}/#sign-in={client.sign_in_link().code}"
+        print_err(f"web page, signs in once within 10 minutes: {link}")
+        if self.browser and _has_desktop():
+            webbrowser.open(link)
 
     def _save_profile(self, token: str) -> None:
         """Save the profile of this server, unless the user made one of that name."""
@@ -237,6 +253,12 @@ class _Processes:
     @property
     def _log(self) -> Path:
         return self.folder / "server.log"
+
+
+def _has_desktop() -> bool:
+    """Whether a person sits in front of this machine: a terminal, and a screen that shows windows."""
+    has_display = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return has_display and sys.stderr.isatty() and "SSH_CONNECTION" not in os.environ
 
 
 def _user_fault(name: str) -> str:

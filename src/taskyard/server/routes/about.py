@@ -21,10 +21,10 @@ async def about(context: Context, caller: CurrentCaller) -> Response:
     row = found.get(caller.id)
     expires = None if row is None else row.expires_ms
     now = context.engine.clock.now()
-    return reply(About(version("taskyard"), now, caller.actor, caller.kind, _scopes(caller), caller.pool, expires))
+    return reply(About(version("taskyard"), now, caller.actor, caller.kind, scopes_of(caller), caller.pool, expires))
 
 
-def _scopes(caller: Caller) -> list[str]:
+def scopes_of(caller: Caller) -> list[str]:
     """Write the scopes of a caller."""
     if caller.run is not None:
         return [scope(pool, right) for pool in sorted(caller.run.pools) for right in sorted(RUN_TOKEN_RIGHTS)]

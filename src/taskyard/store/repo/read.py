@@ -187,6 +187,22 @@ class ReadRepo:
         """Return labels and ids of tasks of a graph after an id."""
         return [(row[0], row[1]) for row in self._session.fetch("select_labels_page", graph, after, count)]
 
+    def size(self, graph: int, most: int) -> int:
+        """Count the tasks of a graph, up to a number."""
+        return int(self._session.fetch("count_loaded_tasks", graph, most)[0][0])
+
+    def edges_of(self, graph: int, count: int) -> list[Row]:
+        """Return edges of a graph: the prerequisite, the dependent, and on which end."""
+        return list(self._session.fetch("select_edges_of_graph", graph, count))
+
+    def states_of(self, graph: int, count: int) -> list[str]:
+        """Return the states of the tasks of a graph, in the order of their ids."""
+        return [row[0] for row in self._session.fetch("select_states_of_graph", graph, count)]
+
+    def times_of(self, graph: int, count: int) -> list[Row]:
+        """Return for each task of a graph its state, and the bot, the begin and the end of its last attempt."""
+        return list(self._session.fetch("select_times_of_graph", graph, count))
+
     def sinks(self, graph: int, done: Collection[str], count: int) -> list[int]:
         """Return tasks of a graph without dependents, except for those in some states."""
         return [row[0] for row in self._session.fetch("select_sinks", graph, sorted(done), count)]
@@ -230,6 +246,10 @@ class ReadRepo:
     def waiting_in(self, queues: Collection[int], count: int) -> dict[int, int]:
         """Count the waiting tasks of queues, each up to `count`."""
         return {row[0]: row[1] for row in self._session.fetch("count_waiting", queues, count)} if queues else {}
+
+    def oldest_waiting(self) -> list[tuple[int, int, int]]:
+        """Return the queues in which tasks wait: how many, and when the first was created."""
+        return [(row[0], row[1], row[2]) for row in self._session.fetch("count_waiting_by_queue", "")]
 
     def bot_settings(self, id: str) -> tuple[str | None, str | None, bool, bool]:
         """Return the settings that an admin gave to a bot: quarantined, maintenance, draining, terminated."""

@@ -1,4 +1,4 @@
-"""Repository of tokens and signing keys. Permissions are checked elsewhere."""
+"""Repository of tokens, sessions and signing keys. Permissions are checked elsewhere."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -27,7 +27,7 @@ class TokenRow:
 
 
 class TokenRepo:
-    """The tables `token` and `signing_key`."""
+    """The tables `token`, `session` and `signing_key`."""
 
     __slots__ = ("_session",)
 
@@ -70,3 +70,19 @@ class TokenRepo:
     def valid_with_scope(self, scope: str, now: Millis) -> list[str]:
         """Return the ids of the valid tokens that have a scope, and lock them."""
         return [row[0] for row in self._session.fetch("select_valid_tokens_with_scope", f'%"{scope}"%', now)]
+
+    def add_session(self, digest: str, kind: str, token: str, now: Millis, until: int) -> None:
+        """Insert a session of a token."""
+        self._session.execute_many("insert_sessions", [(digest, kind, token, now, until)])
+
+    def session(self, digest: str, kind: str) -> tuple[str, int] | None:
+        """Return the token of a session, and when the session ends."""
+        return next(((row[0], row[1]) for row in self._session.fetch("select_session", digest, kind)), None)
+
+    def end_session(self, digest: str, kind: str) -> bool:
+        """Delete a session; return False if there was none."""
+        return self._session.execute("delete_session", digest, kind) == 1
+
+    def trim_sessions(self, token: str, now: Millis, kept: int) -> None:
+        """Delete the sessions that are over, and of a token all but the newest ones."""
+        self._session.execute("delete_old_sessions", token, now, kept)

@@ -207,3 +207,17 @@ SELECT id FROM task WHERE graph_id = :graph_id AND loading = 0 AND state IN (:st
 -- select_ended_prerequisites(dependent_id: int, states: texts, count: int): the prerequisites of a task in some states, and since when, latest first.
 SELECT e.prerequisite_id, e.on_end, t.state, t.moved_ms FROM edge e JOIN task t ON t.id = e.prerequisite_id
  WHERE e.dependent_id = :dependent_id AND t.state IN (:states) ORDER BY t.moved_ms DESC LIMIT :count;
+
+-- select_edges_of_graph(graph_id: int, count: int): the edges between the tasks of a graph.
+SELECT e.prerequisite_id, e.dependent_id, e.on_end FROM task t JOIN edge e ON e.prerequisite_id = t.id
+ WHERE t.graph_id = :graph_id AND t.loading = 0 ORDER BY e.prerequisite_id, e.dependent_id LIMIT :count;
+
+-- select_states_of_graph(graph_id: int, count: int): the state of each task of a graph.
+SELECT state FROM task WHERE graph_id = :graph_id AND loading = 0 ORDER BY id LIMIT :count;
+
+-- select_times_of_graph(graph_id: int, count: int): the state of each task of a graph, with the bot, the begin and the end of its last attempt.
+SELECT t.state, a.bot_id, a.claimed_ms, a.ended_ms FROM task t LEFT JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt
+ WHERE t.graph_id = :graph_id AND t.loading = 0 ORDER BY t.id LIMIT :count;
+
+-- count_loaded_tasks(graph_id: int, count: int): how many tasks a graph has, up to a number.
+SELECT COUNT(*) FROM (SELECT 1 FROM task WHERE graph_id = :graph_id AND loading = 0 LIMIT :count) w;

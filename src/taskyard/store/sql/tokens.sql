@@ -30,3 +30,16 @@ UPDATE token SET expires_ms = :expires_ms WHERE id = :id AND (expires_ms IS NULL
 -- select_valid_tokens_with_scope(scope: text, now_ms: int): the valid tokens that have a scope, locked.
 SELECT id FROM token
  WHERE scopes LIKE :scope AND revoked_ms IS NULL AND (expires_ms IS NULL OR expires_ms > :now_ms) ORDER BY id FOR UPDATE;
+
+-- each insert_sessions(digest: text, kind: text, token_id: text, created_ms: int, expires_ms: int): insert sessions.
+INSERT INTO session (digest, kind, token_id, created_ms, expires_ms) VALUES (:digest, :kind, :token_id, :created_ms, :expires_ms);
+
+-- select_session(digest: text, kind: text): the token of a session, and when the session ends.
+SELECT token_id, expires_ms FROM session WHERE digest = :digest AND kind = :kind;
+
+-- delete_session(digest: text, kind: text): delete a session.
+DELETE FROM session WHERE digest = :digest AND kind = :kind;
+
+-- delete_old_sessions(token_id: text, now_ms: int, kept: int): delete the sessions that are over, and of a token all but the newest ones.
+DELETE FROM session WHERE expires_ms <= :now_ms OR (token_id = :token_id AND digest NOT IN
+       (SELECT digest FROM session WHERE token_id = :token_id ORDER BY created_ms DESC, digest LIMIT :kept));

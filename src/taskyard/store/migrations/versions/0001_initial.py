@@ -916,6 +916,7 @@ def create_admission_and_event_tables() -> None:
     _admission_dirty()
     _continuation()
     _hold()
+    _pool_minute()
 
 
 def _idempotency_key() -> None:
@@ -1101,9 +1102,10 @@ def _hold() -> None:
 
 
 def create_access_tables() -> None:
-    """Create the tables of tokens, signing keys and pools of graphs."""
+    """Create the tables of tokens, sessions, signing keys and pools of graphs."""
     _signing_key()
     _token()
+    _session()
     _graph_pool()
 
 
@@ -1132,6 +1134,32 @@ def _token() -> None:
         sa.CheckConstraint("kind IN ('bot', 'enrolment', 'user')", name="token_kind_is_known"),
     )
     op.create_index("token_created", "token", ["created_ms", "id"])
+
+
+def _pool_minute() -> None:
+    counts = ("submitted", "started", "successful", "failed", "error", "canceled", "skipped", "waiting", "oldest_ms")
+    op.create_table(
+        "pool_minute",
+        sa.Column("minute_ms", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("pool", sa.Text(), nullable=False),
+        *(sa.Column(name, INTEGER, nullable=False, server_default=sa.text("0")) for name in counts),
+        sa.PrimaryKeyConstraint("minute_ms", "pool", name="pool_minute_pk"),
+        sqlite_with_rowid=False,
+    )
+
+
+def _session() -> None:
+    op.create_table(
+        "session",
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("token_id", sa.Text(), nullable=False),
+        sa.Column("created_ms", INTEGER, nullable=False),
+        sa.Column("expires_ms", INTEGER, nullable=False),
+        sa.PrimaryKeyConstraint("digest", name="session_pk"),
+        sa.CheckConstraint("kind IN ('browser', 'link')", name="session_kind_is_known"),
+    )
+    op.create_index("session_of_token", "session", ["token_id", "created_ms"])
 
 
 def _graph_pool() -> None:
