@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import click
+import msgspec
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import TypeAdapter
@@ -76,7 +77,7 @@ from taskyard.views import catalogue as catalogue_views
 from taskyard.views import launches as launch_views
 from taskyard.views import limits as limit_views
 from taskyard.views import schedules as schedule_views
-from taskyard.wire import api, attempt_limits, bot_protocol, documents, yaml_reader
+from taskyard.wire import api, attempt_limits, bot_protocol, documents, messages, yaml_reader
 
 DOCS = Path(__file__).parent
 #: The description of the API for the page, which is built where Taskyard itself cannot run.
@@ -169,6 +170,22 @@ def server_settings() -> str:
 def passed_on() -> str:
     """Name what tasks have of the environment of their bot."""
     return ", ".join(f"`{name}`" for name in (*sorted(PASSED_ON), "LC_*"))
+
+
+def message_schemas() -> str:
+    """The JSON Schemas of the messages that a message broker carries."""
+    found = ((kind.__name__, kind, inspect.getdoc(kind)) for kind in messages.SCHEMAS)
+    parts = []
+    for name, kind, said in found:
+        schema = json.dumps(msgspec.json.schema(kind), indent=2)
+        parts.append(f"### {name}\n\n{said}\n\n```json\n{schema}\n```")
+    return "\n\n".join(parts)
+
+
+def message_exchanges() -> str:
+    """The exchanges to which events are published, by kind."""
+    rows = ("| exchange | kind |", "| --- | --- |")
+    return "\n".join([*rows, *(f"| `{messages.exchange_of('taskyard', kind)}` | `{kind}` |" for kind in KINDS)])
 
 
 def metrics() -> str:
@@ -451,6 +468,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "keys": keys,
     "limits": limits,
     "matrix": matrix,
+    "message-exchanges": message_exchanges,
+    "message-schemas": message_schemas,
     "metrics": metrics,
     "passed-on": passed_on,
     "routes": routes,

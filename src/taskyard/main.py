@@ -103,8 +103,10 @@ class Embedded:
                 tasks_max=spec.tasks_max or settings.REQUEST_TASKS_MAX,
                 tls_key="" if spec.tls_key is None else str(spec.tls_key),
                 files=spec.files,
+                amqp=spec.amqp,
             )
             settings.check_certificate(said)
+            settings.check_broker(said)
             # Bind first: a failed start must not leave a token that was never printed.
             with closing(serve.listen(spec.host, spec.port)) as listener:
                 if spec.folder is not None:
@@ -290,7 +292,7 @@ def _expected() -> tuple[type[Exception], ...]:
     from taskyard.files.store import StoreBroken  # noqa: PLC0415
     from taskyard.private_files import NotPrivate  # noqa: PLC0415
     from taskyard.sdk.errors import Unset  # noqa: PLC0415
-    from taskyard.server.settings import Exposed, Uncertified  # noqa: PLC0415
+    from taskyard.server.settings import Exposed, NoBrokerClient, Uncertified  # noqa: PLC0415
     from taskyard.store.migrate import NotEmpty, TooNew, TooOld  # noqa: PLC0415
     from taskyard.store.queries import PoolerInTheWay, StoreUnavailable, TransactionConflict  # noqa: PLC0415
     from taskyard.wire.api import Unchecked  # noqa: PLC0415
@@ -309,6 +311,7 @@ def _expected() -> tuple[type[Exception], ...]:
         StoreUnavailable,
         PoolerInTheWay,
         Exposed,
+        NoBrokerClient,
         Uncertified,
         Unset,
         Unsuitable,

@@ -5,6 +5,7 @@ from threading import Thread
 
 import pytest
 
+from taskyard.core.events import EXTEND
 from taskyard.core.states import GraphState, State
 from taskyard.engine.bulk_load import LOAD_MAX_MS
 from taskyard.engine.errors import Failed, Unavailable
@@ -55,6 +56,8 @@ def test_new_tasks_find_old_ones_as_they_are(harness: EngineHarness, count: int)
     assert harness.graph(labels.graph).tally.behind == count - 1
     with harness.store.read() as repo:
         assert ("bob", "extend") in [(row.actor, row.action) for row in repo.events.audits_of(labels.graph, 9)]
+        events = [(one.source, one.target, one.signal) for one in repo.events.of(labels.graph, 0, 9)]
+    assert events == [(None, "running", None), ("running", "running", EXTEND)]
 
 
 @pytest.mark.parametrize("count", [2, LARGE])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from taskyard.core.events import EXTEND
 from taskyard.core.states import GraphState, Signal, State
 from taskyard.store.repo.events import (
     SIGNAL_LETTERS,
@@ -16,7 +17,7 @@ from taskyard.store.repo.events import (
 
 def test_every_state_and_every_signal_has_a_letter_of_its_own() -> None:
     assert set(STATE_LETTERS) == {None, UNREADABLE, *(str(word) for word in (*State, *GraphState))}
-    assert set(SIGNAL_LETTERS) == {None, *(str(word) for word in Signal)}
+    assert set(SIGNAL_LETTERS) == {None, EXTEND, *(str(word) for word in Signal)}
     assert len(set(STATE_LETTERS.values())) == len(STATE_LETTERS)
     assert len(set(SIGNAL_LETTERS.values())) == len(SIGNAL_LETTERS)
 
@@ -24,7 +25,7 @@ def test_every_state_and_every_signal_has_a_letter_of_its_own() -> None:
 def test_a_stored_letter_keeps_its_meaning() -> None:
     assert ("".join(STATE_LETTERS.values()), "".join(SIGNAL_LETTERS.values())) == (
         "-ubpwrtsfecgkd?",
-        "-RBDSMUANCYFLVXZKG",
+        "-RBDSMUANCYFLVXZKGE",
     )
 
 

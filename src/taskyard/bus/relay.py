@@ -40,6 +40,15 @@ class StreamPage:
     gone: int
 
 
+@value
+class Backlog:
+    """What a target has not got yet."""
+
+    target: str
+    events: int
+    age_ms: int  # of the oldest one
+
+
 def want_events(repo: Repo, now: Millis) -> int:
     """Have events numbered for some time from now on; return the number of the newest one."""
     state = _begin_stretch(repo, now)
@@ -102,6 +111,18 @@ def relay_page(repo: Repo, now: Millis) -> bool:
     repo.stream.trim(gone, 2 * PAGE_MAX)
     repo.stream.write(struct_replace(state, last=last, gone=gone))
     return len(events) >= PAGE_MAX
+
+
+def read_backlogs(repo: Repo, now: Millis) -> list[Backlog]:
+    """Say how far behind each target is, as far as events have numbers."""
+    targets = repo.targets.all()
+    last = repo.stream.read().last if targets else 0
+    found = []
+    for one in targets:
+        events, _ = repo.stream.page(one.position, 1)
+        age = max(0, now - events[0][1].at_ms) if events else 0
+        found.append(Backlog(one.name, last - one.position, age))
+    return found
 
 
 def read_stream(repo: Repo, after: int, count: int) -> StreamPage:

@@ -64,6 +64,7 @@ class ServeSpec:
     secrets_key_file: Path | None = None  # with the keys of secrets; none: beside an SQLite database
     events: bool = True  # background work begins when a commit causes it, not only every few seconds
     periodic_passes: bool = True  # admission passes also run every few seconds
+    amqp: str = field(default="", repr=False)  # URL of the message broker that gets events; empty: none
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,20 @@ class Topic(StrEnum):
     GRAPH = "graph"
 
 
-def kind_of(topic: Topic, target: str) -> str:
+#: The signal of the event that a graph got more tasks. Its state stays as it is.
+EXTEND: Final = "extend"
+#: The last word of the kind of that event.
+_EXTENDED: Final = "extended"
+
+
+def kind_of(topic: Topic, target: str, signal: str | None = None) -> str:
     """Return the kind of an event, such as `task.running` or `graph.finished`."""
-    return f"{topic}.{target}"
+    return f"{topic}.{_EXTENDED if signal == EXTEND else target}"
 
 
 #: Every kind there is, for docs and for those who subscribe by name.
-KINDS: Final[tuple[str, ...]] = tuple(
-    kind_of(topic, state.text) for topic, states in ((Topic.TASK, State), (Topic.GRAPH, GraphState)) for state in states
+KINDS: Final[tuple[str, ...]] = (
+    *(kind_of(Topic.TASK, state.text) for state in State),
+    *(kind_of(Topic.GRAPH, state.text) for state in GraphState),
+    kind_of(Topic.GRAPH, GraphState.RUNNING.text, EXTEND),
 )

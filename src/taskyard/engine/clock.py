@@ -8,7 +8,8 @@ its own.
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Final, Protocol
 
@@ -108,3 +109,52 @@ class SystemClock:
 
     def _read(self) -> Millis:
         return Millis((self._offset + self._count()) // _MS)
+
+
+# How busy this process is, for work that can wait.
+
+
+#: From which share of one processor on the rest of the process counts as busy: Python runs one thread at a time.
+BUSY: Final = 0.7
+#: The share of the time that work which can wait takes then (`benchmarks.events`, endtoend).
+SHARE: Final = 0.04
+#: Over how long the load is measured, and the longest rest: so the load is never older than the two together.
+MEASURED_S: Final = 0.25
+REST_MAX_S: Final = 1.0
+
+
+class Pace:
+    """Says how long work that can wait has to rest after each part of it: not at all, unless the process is busy.
+
+    What the work itself takes is not counted, so that it never waits for itself.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._own_s = 0.0  # of the processor, since the load was measured
+        self._measured_at = time.monotonic()
+        self._used_s = time.process_time()
+        self._load = 0.0
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Count what this thread does meanwhile as such work."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self.count(time.thread_time() - began)
+
+    def count(self, seconds: float) -> None:
+        """Count time of the processor as such work."""
+        with self._lock:
+            self._own_s += seconds
+
+    def rest_s(self, took_s: float) -> float:
+        """Return how long to rest after a part that took so long."""
+        with self._lock:
+            now, used = time.monotonic(), time.process_time()
+            if (span := now - self._measured_at) >= MEASURED_S:
+                self._load = (used - self._used_s - self._own_s) / span
+                self._measured_at, self._used_s, self._own_s = now, used, 0.0
+            return min(REST_MAX_S, took_s * (1 / SHARE - 1)) if self._load >= BUSY else 0.0

@@ -23,7 +23,7 @@ from taskyard.engine import validate
 from taskyard.engine.background import BackgroundJobs, BackgroundThread
 from taskyard.engine.bulk_load import Pages
 from taskyard.engine.catalogue import Catalogue
-from taskyard.engine.clock import Clock, SystemClock
+from taskyard.engine.clock import Clock, Pace, SystemClock
 from taskyard.engine.errors import Unavailable, outages
 from taskyard.engine.extend import GraphExtension
 from taskyard.engine.failpoints import Boundary
@@ -167,7 +167,9 @@ class Engine:
         )
         self.background = BackgroundThread(jobs, self.clock, events, ticks, periodic_passes)
         self.retention = RetentionThread(self.transact, store, self.clock, name)
-        self.relay = RelayThread(self.transact, store, self.clock, self._events_numbered)
+        #: How fast events are numbered and published, so that tasks come first.
+        self.pace = Pace()
+        self.relay = RelayThread(self.transact, store, self.clock, self.pace, self._events_numbered)
         channel = open_hint_channel(store.url) if events else None
         self.hints = (
             None

@@ -10,9 +10,10 @@ from typing import Final
 
 from taskyard.bus.relay import has_work, is_wanted, is_wanted_long, relay_page, want_events
 from taskyard.engine.bulk_load import Transact
-from taskyard.engine.clock import Clock
+from taskyard.engine.clock import Clock, Pace
 from taskyard.engine.errors import EngineError, outages
 from taskyard.engine.failpoints import Boundary
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.connection import Store
 from taskyard.store.queries import StoreUnavailable, TransactionConflict
 
@@ -34,9 +35,15 @@ class RelayThread:
     """Numbers events in the background, page by page."""
 
     def __init__(
-        self, transact: Transact, store: Store, clock: Clock, numbered: Callable[[], None] = lambda: None
+        self,
+        transact: Transact,
+        store: Store,
+        clock: Clock,
+        pace: Pace,
+        numbered: Callable[[], None] = lambda: None,
     ) -> None:
         self._transact = transact
+        self._pace = pace
         self._store = store
         self._clock = clock
         self._numbered = numbered  # called when followers can read more
@@ -61,6 +68,10 @@ class RelayThread:
         if self._is_followed:
             self._wake.set()
 
+    def wake(self) -> None:
+        """Look for work now: a target was added."""
+        self._wake.set()
+
     def want(self) -> int:
         """Have events numbered for some time from now on; return the number of the newest one."""
         with outages(), self._store.read() as repo:
@@ -76,11 +87,19 @@ class RelayThread:
         with outages(), self._store.read() as repo:
             now = self._clock.now()
             wanted, work = is_wanted(repo, now), has_work(repo, now)
-        self._is_followed = wanted
+            is_followed = repo.stream.read().wanted_until_ms > now
+        self._is_followed = is_followed
         while work and not self._stopped.is_set():
-            work = self._transact(lambda transaction: relay_page(transaction.repo, transaction.now), Boundary.RELAY)
+            began = self._clock.now()
+            work = self._transact(self._number_page, Boundary.RELAY)
             self._numbered()
+            if not is_followed:  # targets can wait, people who look cannot
+                self._stopped.wait(self._pace.rest_s((self._clock.now() - began) / 1_000))
         return wanted
+
+    def _number_page(self, transaction: Transaction) -> bool:
+        with self._pace.work():
+            return relay_page(transaction.repo, transaction.now)
 
     def _run(self) -> None:
         wanted, took = False, 0

@@ -222,6 +222,7 @@ def open_extension(transaction: Transaction, one: Extension) -> Submitted | Refu
         )
     transaction.repo.continuations.delete(load.id)
     transaction.defer(SHOW, id, actor=one.actor, counted=False)
+    transaction.record_extended(transaction.repo.graphs.read([id])[0])
     transaction.audit(one.actor, "extend", id, counted(len(one.new_tasks.tasks), "task"))
     return Submitted(id)
 
@@ -311,6 +312,7 @@ def _extend(transaction: Transaction, one: Extension) -> Submitted | GraphChange
     transaction.repo.graphs.count_extension(graph.id, graph.extensions + 1)
     transaction.repo.graphs.add_pools(graph.id, one.new_tasks.pools)
     transaction.adjust_counts(graph.id, behind=len(ids))
+    transaction.record_extended(graph)
     transaction.audit(one.actor, "extend", graph.id, counted(len(ids), "task"))
     transaction.recheck_gates(transaction.lock_tasks(ids).values())
     transaction.apply()

@@ -17,6 +17,7 @@ from typing import Final
 
 from taskyard.core import attempt_policy, fleet
 from taskyard.core.attempt_policy import Life, due_at
+from taskyard.core.events import EXTEND
 from taskyard.core.explain_text import lacking_says
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import LISTENING, gate, signals
@@ -322,6 +323,10 @@ class Transaction:
     def record_created(self, graph: int) -> None:
         """Record the event that a graph was created."""
         self._delta(graph).record(graph, _graph_event(None, GraphState.RUNNING))
+
+    def record_extended(self, graph: GraphRecord) -> None:
+        """Record the event that a graph, which this transaction has locked, got more tasks."""
+        self._delta(graph.id).record(graph.id, _graph_event(graph.state, graph.state, EXTEND))
 
     def cancel_graph(self, graph: int) -> None:
         """Mark a graph as canceled: from here on nothing in it starts."""
@@ -713,5 +718,5 @@ def _attempt_row(task: TaskRecord, life: Life, claimant: Claimant, now: Millis) 
     return (task.id, life.attempt, claimant.bot, session, poll, task.fence, life.round, life.slice_index, now, snapshot)
 
 
-def _graph_event(source: GraphState | None, target: GraphState) -> str:
-    return encode_fact(encode_transition(source and source.text, target.text, None), None, None, None)
+def _graph_event(source: GraphState | None, target: GraphState, signal: str | None = None) -> str:
+    return encode_fact(encode_transition(source and source.text, target.text, signal), None, None, None)

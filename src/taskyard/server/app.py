@@ -45,8 +45,13 @@ class App:
         threads = ThreadPoolExecutor(self.context.settings.threads_max, "taskyard-users")
         asyncio.get_running_loop().set_default_executor(threads)
         collecting = None if self.context.settings.lazy_user_api else asyncio.create_task(collect_forever(self.context))
+        amqp = self.context.amqp
+        if amqp is not None:
+            amqp.start()
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        if amqp is not None:
+            await asyncio.to_thread(amqp.stop)
         if collecting is not None:
             collecting.cancel()
         await send({"type": "lifespan.shutdown.complete"})

@@ -13,6 +13,7 @@ from taskyard.engine.engine import AsyncEngine, Engine
 from taskyard.engine.errors import outages
 from taskyard.lifecycle.commands import Refusal
 from taskyard.server import tokens
+from taskyard.server.amqp import AmqpThread
 from taskyard.server.auth import Auth, Caller, Denial, Denials
 from taskyard.server.errors import RequestRefused, from_refusal, not_found, refused
 from taskyard.server.file_store import ServerFiles
@@ -48,7 +49,8 @@ class AppContext:
         self.auth = Auth(engine, signer, settings.authentication)
         #: Where else than at the address of a request the page may come from.
         self.origins = frozenset({"://".join(urlsplit(settings.public_url)[:2])} if settings.public_url else ())
-        self.metrics = ServerMetrics(engine)
+        self.amqp = AmqpThread(engine, settings) if settings.amqp else None
+        self.metrics = ServerMetrics(engine, self.amqp)
         self.denials = Denials(engine)
         self.body_budget = BodyBudget()
         self.large_documents = asyncio.Semaphore(LARGE_DOCUMENTS_MAX)

@@ -8,11 +8,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
+from taskyard.bus.relay import Backlog, read_backlogs
 from taskyard.core.fleet import Condition
 from taskyard.core.states import State
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Unavailable, outages
 from taskyard.engine.hints import HintThread
+from taskyard.server.amqp import AmqpThread, Link
 from taskyard.store.connection import Repo
 from taskyard.views import bots
 from taskyard.views.demand import wanted_by_queue
@@ -30,7 +32,7 @@ _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 class ServerMetrics:
     """Counts requests; reads everything else from the engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, amqp: AmqpThread | None = None) -> None:
         self._registry = CollectorRegistry()
         labels = ("method", "route")
         self._requests = Counter(
@@ -41,6 +43,7 @@ class ServerMetrics:
         )
         self._of_bots: dict[tuple[str, int], Counter] = {}
         self._registry.register(_OfEngine(engine))
+        self._registry.register(_OfTargets(engine, amqp))
         self._demand = CollectorRegistry()
         self._demand.register(_Demand(engine))
 
@@ -129,6 +132,46 @@ def _of_hints(hints: HintThread | None) -> Iterator[Metric]:
     yield GaugeMetricFamily("taskyard_hints_connected", "1 while hints of other servers can be heard.", connected)
     yield CounterMetricFamily("taskyard_hints_sent", "Hints that this server has sent to others.", sent)
     yield CounterMetricFamily("taskyard_hints_received", "Hints that this server has got from others.", received)
+
+
+class _OfTargets:
+    """How far behind the targets of events are."""
+
+    def __init__(self, engine: Engine, amqp: AmqpThread | None) -> None:
+        self._amqp = amqp
+        self._backlogs: _Counted[list[Backlog]] = _Counted(
+            engine, lambda repo: read_backlogs(repo, engine.clock.now()), []
+        )
+
+    def collect(self) -> Iterator[Metric]:
+        backlog = GaugeMetricFamily(
+            "taskyard_event_backlog", "Events that a target has not got, every few seconds.", labels=["target"]
+        )
+        age = GaugeMetricFamily(
+            "taskyard_event_backlog_seconds",
+            "How old the oldest event is that a target has not got.",
+            labels=["target"],
+        )
+        for one in self._backlogs.get():
+            backlog.add_metric([one.target], one.events)
+            age.add_metric([one.target], one.age_ms / 1_000)
+        yield backlog
+        yield age
+        link = GaugeMetricFamily(
+            "taskyard_amqp_link", "1 for how this server and the message broker stand.", labels=["link"]
+        )
+        for word in Link if self._amqp is not None else ():
+            link.add_metric([word], float(self._amqp is not None and self._amqp.link is word))
+        yield link
+        yield CounterMetricFamily(
+            "taskyard_amqp_published",
+            "Events that this server published to the message broker.",
+            0 if self._amqp is None else self._amqp.published,
+        )
+
+    def describe(self) -> list[Metric]:
+        """Describe nothing in advance, as above."""
+        return []
 
 
 class _Demand:

@@ -2,7 +2,8 @@
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Final
 
@@ -51,6 +52,7 @@ class Settings:
     tls_cert: str = ""  # a PEM file with the certificate for https; empty: plain HTTP
     tls_key: str = ""  # a PEM file with its key; empty: the key is in the same file
     files: str = ""  # where files are kept: a folder or s3://BUCKET/PREFIX; empty: beside the database file
+    amqp: str = field(default="", repr=False)  # the URL of a message broker, maybe with a password; empty: none
     lazy_user_api: bool = False  # load the user API at the first request for it
 
 
@@ -60,6 +62,10 @@ class Uncertified(ValueError):
 
 class Exposed(ValueError):
     """Other machines could connect without authentication."""
+
+
+class NoBrokerClient(ValueError):
+    """The client of message brokers is not installed."""
 
 
 def check_binding(host: str, auth_on: bool) -> None:
@@ -90,6 +96,12 @@ def check_certificate(settings: Settings) -> None:
         files = f"{settings.tls_cert} and {settings.tls_key or 'the key in it'}"
         what = "are not a certificate in PEM form with its key, the key without a password"
         raise Uncertified(f"{files} {what}: {error.reason or error}") from error
+
+
+def check_broker(settings: Settings) -> None:
+    """Refuse a message broker if its client is not installed."""
+    if settings.amqp and find_spec("aio_pika") is None:
+        raise NoBrokerClient("the client of message brokers is not installed: pip install 'taskyard[amqp]'")
 
 
 def is_loopback(host: str) -> bool:

@@ -28,7 +28,7 @@ def _view(event: EventRow, labels: Mapping[int, str]) -> EventView:
     return EventView(
         id=f"{graph}-{event.number}",
         number=event.number,
-        kind=kind_of(Topic.TASK if is_task else Topic.GRAPH, event.target),
+        kind=kind_of(Topic.TASK if is_task else Topic.GRAPH, event.target, event.signal),
         at_ms=event.at_ms,
         graph_id=graph,
         task=text_of(Key(event.subject)) if is_task else None,

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
@@ -27,6 +28,7 @@ Examples:
     taskyard serve --admin-token admin.token        write a token to a file
     taskyard serve --host 0.0.0.0 --tls-cert yard.pem --tls-key yard.key
     taskyard serve --database postgresql://db/yard --secrets-key-file yard.keys
+    taskyard serve --amqp-file broker.url           publish events to RabbitMQ
 
 The first start prints an admin token; use it to create all others.
 """
@@ -42,8 +44,10 @@ Examples:
 SLOTS_MAX: Final = 1_000
 #: A check that runs more often than every second is work of its own.
 CHECK_EVERY: Final = Duration(1_000, 86_400_000)
-#: Longer than any token.
+#: Longer than any token, and than the URL of any broker.
 TOKEN_LINE_MAX: Final = 1_024
+#: The URL of the message broker in the environment.
+AMQP_VARIABLE: Final = "TASKYARD_AMQP"
 
 #: A word of a routing key has no dot; the limit of TaskCluster leaves room for the other words.
 _SCHEDULER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,22}", re.ASCII)
@@ -74,6 +78,8 @@ class ServeOptions(NamedTuple):
     scheduler_id: str = "taskyard"
     files: str | None = None
     secrets_key_file: Path | None = None
+    amqp: str | None = None
+    amqp_file: Path | None = None
     no_sweep: bool = False
     no_events: bool = False
 
@@ -154,6 +160,12 @@ def dimensions_of(written: Iterable[str]) -> dict[str, list[str]]:
         help="File with the keys of secrets, the same for all servers of a database "
         "[default: secrets.key beside an SQLite database].",
     ),
+    click.option(
+        "--amqp",
+        metavar="URL",
+        help="Message broker for events, such as amqp://broker/yard, without a password [env: TASKYARD_AMQP].",
+    ),
+    click.option("--amqp-file", type=PATH, metavar="PATH", help="File with that URL, which may have a password in it."),
     flag("--no-sweep", help="Run admission passes only when something has changed, not every 5 seconds."),
     flag("--no-events", help="Look for background work every 5 seconds only, not when something has changed."),
 )
@@ -188,6 +200,7 @@ def serve(work: Backend, place: ServeOptions, auth: bool, admin_token: Path | No
         place.secrets_key_file,
         events=not place.no_events,
         periodic_passes=not place.no_sweep,
+        amqp=_broker_url(place),
     )
     if place.no_sweep and place.no_events:
         raise click.UsageError("--no-sweep and --no-events exclude each other: nothing would admit tasks")
@@ -199,6 +212,29 @@ def serve(work: Backend, place: ServeOptions, auth: bool, admin_token: Path | No
         print_error(f"cannot serve: {refusal}")
         return Exit.ERROR
     return Exit.OK
+
+
+def _broker_url(place: ServeOptions) -> str:
+    """Return the URL of the message broker: of an option, of a file, or of the environment."""
+    if place.amqp and place.amqp_file:
+        raise click.UsageError("--amqp and --amqp-file exclude each other")
+    if place.amqp and urlsplit(place.amqp).password is not None:
+        raise click.UsageError(
+            "other programs on this machine can read the password in --amqp:"
+            " write the URL to a file and use --amqp-file PATH, or set TASKYARD_AMQP"
+        )
+    url = place.amqp or os.environ.get(AMQP_VARIABLE, "")
+    if place.amqp_file is not None:
+        try:
+            with place.amqp_file.open(encoding="utf-8") as opened:
+                url = opened.readline(TOKEN_LINE_MAX).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            print_error(f"cannot read the URL of the broker from {place.amqp_file}: {reason}")
+            raise CommandFailed(Exit.ERROR) from error
+    if url and (urlsplit(url).scheme not in {"amqp", "amqps"} or not urlsplit(url).hostname):
+        raise click.UsageError("the URL of a broker is amqp://HOST/VHOST, or amqps://... for TLS")
+    return url
 
 
 @command("bot", BOT_EXAMPLES)

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from taskyard.core.events import EXTEND
 from taskyard.core.states import Millis
 from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
@@ -59,6 +60,7 @@ SIGNAL_LETTERS: Final[Mapping[_Name, str]] = {
     "deadline": "Z",
     "cancel": "K",
     "rerun": "G",
+    EXTEND: "E",
 }
 _MOVES: Final = {
     f"{at}{by}{to}": (source, target, signal)

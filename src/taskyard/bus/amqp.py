@@ -1,0 +1,118 @@
+"""One connection to a message broker that speaks AMQP 0-9-1, such as RabbitMQ.
+
+Only one connection of an installation may publish. The right to publish is a queue that the broker gives to one
+connection alone, and takes back when that connection ends or is silent for two heartbeats. A server that was frozen
+meanwhile finds its connection closed, so it cannot publish beside its successor.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import aio_pika
+import aiormq
+from aio_pika.abc import AbstractChannel, AbstractConnection, ExchangeType
+from pamqp.commands import Basic
+from yarl import URL
+
+from taskyard.bus.messages import OutgoingMessage
+from taskyard.wire import messages
+
+#: The broker ends a connection that it has not heard of for two heartbeats.
+HEARTBEAT_S: Final = 5
+#: How long connecting may take.
+CONNECT_S: Final = 15
+#: How many messages are on their way before the broker has confirmed them.
+BATCH_MAX: Final = 100
+PERSISTENT: Final = 2
+#: The library logs every failed attempt to connect; whoever connects says so once.
+for _library in ("aiormq", "aio_pika"):
+    logging.getLogger(_library).setLevel(logging.CRITICAL)
+_JSON: Final = "application/json"
+
+
+class BrokerFailed(Exception):
+    """The broker cannot be used, or did not take a message; the text says why. It has no password in it."""
+
+
+class Broker:
+    """A connection, which ends for good if anything goes wrong on it."""
+
+    def __init__(self, connection: AbstractConnection, scheduler_id: str) -> None:
+        self._connection = connection
+        self._scheduler_id = scheduler_id
+        self._channel: AbstractChannel | None = None
+        self._publishing: aiormq.abc.AbstractChannel | None = None
+
+    @classmethod
+    async def connect(cls, url: str, scheduler_id: str) -> Self:
+        """Connect to a broker."""
+        connection = aio_pika.Connection(URL(url).update_query(heartbeat=HEARTBEAT_S))
+        try:
+            await connection.connect(timeout=CONNECT_S)
+        except _FAULTS as fault:
+            await connection.close()  # else it would close itself on whichever thread collects it
+            raise BrokerFailed(_text(fault)) from fault
+        return cls(connection, scheduler_id)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._connection.close()
+
+    async def take_right(self) -> bool:
+        """Take the right to publish; return False if another connection has it."""
+        try:
+            channel = await self._connection.channel(publisher_confirms=False)
+            await channel.declare_queue(messages.publisher_queue(self._scheduler_id), exclusive=True)
+        except aiormq.exceptions.ChannelLockedResource:
+            return False
+        except _FAULTS as fault:
+            raise BrokerFailed(_text(fault)) from fault
+        return True
+
+    def check(self) -> None:
+        """Raise `BrokerFailed` if the connection has ended."""
+        if self._connection.is_closed or self._publishing is None or self._publishing.is_closed:
+            raise BrokerFailed("the connection to the broker has ended")
+
+    async def declare(self) -> None:
+        """Declare the exchanges of events."""
+        try:
+            self._channel = await self._connection.channel(publisher_confirms=True)
+            self._publishing = await self._channel.get_underlay_channel()
+            for name in messages.exchanges(self._scheduler_id):
+                await self._channel.declare_exchange(name, ExchangeType.TOPIC, durable=True)
+        except _FAULTS as fault:
+            raise BrokerFailed(_text(fault)) from fault
+
+    async def publish(self, found: Sequence[OutgoingMessage]) -> None:
+        """Publish messages in their order; return once the broker has confirmed them all."""
+        for start in range(0, len(found), BATCH_MAX):
+            try:
+                await asyncio.gather(*map(self._publish_one, found[start : start + BATCH_MAX]))
+            except _FAULTS as fault:
+                # What is on its way may arrive or not: nothing more may follow it on this connection.
+                await self._connection.close()
+                raise BrokerFailed(_text(fault)) from fault
+
+    async def _publish_one(self, one: OutgoingMessage) -> None:
+        assert self._publishing is not None, "declare first"
+        properties = Basic.Properties(
+            content_type=_JSON, delivery_mode=PERSISTENT, message_id=one.id, message_type=one.kind
+        )
+        await self._publishing.basic_publish(
+            one.body, exchange=one.exchange, routing_key=one.routing_key, properties=properties
+        )
+
+
+_FAULTS: Final = (aiormq.exceptions.AMQPError, aio_pika.exceptions.AMQPError, OSError, TimeoutError, ValueError)
+
+
+def _text(fault: BaseException) -> str:
+    return str(fault) or type(fault).__name__

@@ -1,0 +1,118 @@
+"""A subscriber at a real broker, on a thread of its own: it keeps every message in the order in which it came."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import aio_pika
+from aio_pika.abc import AbstractIncomingMessage
+
+from taskyard.wire import messages
+from tests.cli.waiting import until
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message as it came."""
+
+    exchange: str
+    routing_key: str
+    id: str
+    body: Any
+
+    @property
+    def kind(self) -> str:
+        return str(self.body["kind"])
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.body["graph_id"], self.body["number"]
+
+
+class BrokerClient:
+    """Runs coroutines with a channel of a connection of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._connection = self.run(self._connect())
+        self.channel = self.run(self._open())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.run(self._connection.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, act: Coroutine[Any, Any, Found]) -> Found:
+        """Run a coroutine on the thread of this client."""
+        return asyncio.run_coroutine_threadsafe(act, self._loop).result(60)
+
+    async def _connect(self) -> aio_pika.abc.AbstractRobustConnection:
+        return await aio_pika.connect_robust(self._url, reconnect_interval=0.2)
+
+    async def _open(self) -> aio_pika.abc.AbstractChannel:
+        channel = await self._connection.channel()
+        await channel.set_qos(prefetch_count=1_000)
+        return channel
+
+
+class Subscriber(BrokerClient):
+    """Gets the events of an installation through a durable queue of its own."""
+
+    def __init__(self, url: str, scheduler_id: str, binding: str = "#", queue: str = "") -> None:
+        super().__init__(url)
+        self.received: list[Received] = []
+        self._scheduler_id = scheduler_id
+        self._binding = binding
+        self._queue = queue or f"{scheduler_id}.subscriber"
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.run(self._subscribe())
+        return self
+
+    async def _subscribe(self) -> None:
+        queue = await self.channel.declare_queue(self._queue, durable=True)
+        for name in messages.exchanges(self._scheduler_id):
+            exchange = await self.channel.declare_exchange(name, "topic", durable=True)
+            await queue.bind(exchange, self._binding)
+        await queue.consume(self._keep)
+
+    async def _keep(self, message: AbstractIncomingMessage) -> None:
+        exchange, key = message.exchange or "", message.routing_key or ""
+        self.received.append(Received(exchange, key, message.message_id or "", json.loads(message.body)))
+        await message.ack()
+
+    def until(self, holds: Callable[[list[Received]], bool], what: str = "messages") -> list[Received]:
+        """Wait until the messages that have come are enough; return them."""
+        until(lambda: holds(self.received), what)
+        return list(self.received)
+
+    def first_deliveries(self) -> list[Received]:
+        """Every message once, in the order in which each came first."""
+        return list({one.id: one for one in reversed(self.received)}.values())[::-1]
+
+
+def in_order(received: list[Received]) -> bool:
+    """Whether the messages of each graph are in order, without gaps from the first on."""
+    numbers: dict[str, int] = {}
+    for one in received:
+        graph, number = one.place
+        if number != numbers.get(graph, number - 1) + 1:
+            return False
+        numbers[graph] = number
+    return True
