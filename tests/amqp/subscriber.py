@@ -107,6 +107,54 @@ class Subscriber(BrokerClient):
         return list({one.id: one for one in reversed(self.received)}.values())[::-1]
 
 
+class ExternalWorker(BrokerClient):
+    """A worker of an external pool: gets what is announced, and reports what a test says."""
+
+    def __init__(self, url: str, scheduler_id: str, pool: str) -> None:
+        super().__init__(url)
+        self.announced: list[Any] = []
+        self.messages: list[AbstractIncomingMessage] = []
+        self.unreadable: list[tuple[str, bytes]] = []
+        self._scheduler_id = scheduler_id
+        self._pool = pool
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.run(self._consume())
+        return self
+
+    def next(self, count: int = 1) -> Any:
+        """Wait until so many attempts were announced; return the last."""
+        until(lambda: len(self.announced) >= count, f"{count} announcements")
+        return self.announced[count - 1]
+
+    def report(self, kind: str, announced: Any, **said: Any) -> None:
+        """Send a report about an attempt."""
+        same = {name: announced[name] for name in ("task", "attempt", "fence", "token")}
+        self.send(json.dumps({"kind": kind, **same, **said}).encode())
+
+    def send(self, body: bytes) -> None:
+        """Send anything to the queue of reports; return once the broker has it."""
+        message = aio_pika.Message(body, delivery_mode=2)
+        self.run(self.channel.default_exchange.publish(message, messages.reports_queue(self._scheduler_id)))
+
+    async def _consume(self) -> None:
+        name = messages.pool_exchange(self._scheduler_id, self._pool)
+        await (await self.channel.declare_queue(name, durable=True)).consume(self._keep)
+        await self.channel.declare_queue(messages.reports_queue(self._scheduler_id), durable=True)
+        dead = await self.channel.declare_queue(messages.unreadable_queue(self._scheduler_id), durable=True)
+        await dead.consume(self._keep_unreadable)
+
+    async def _keep(self, message: AbstractIncomingMessage) -> None:
+        self.messages.append(message)
+        self.announced.append(json.loads(message.body))
+        await message.ack()
+
+    async def _keep_unreadable(self, message: AbstractIncomingMessage) -> None:
+        self.unreadable.append((str(message.headers["fault"]), message.body))
+        await message.ack()
+
+
 def in_order(received: list[Received]) -> bool:
     """Whether the messages of each graph are in order, without gaps from the first on."""
     numbers: dict[str, int] = {}

@@ -11,7 +11,7 @@ from taskyard.lifecycle.commands import Hello, Lease, Poll
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 from taskyard.server.amqp import AmqpThread, Link
-from taskyard.server.settings import Settings, prepare
+from taskyard.server.settings import Settings, load_signer, prepare
 from tests.cli.waiting import until
 from tests.engine.harness import report
 from tests.lifecycle.harness import Labels
@@ -28,7 +28,7 @@ class Yard:
     def __init__(self, engine: Engine, broker_url: str) -> None:
         self.engine = engine
         self.scheduler_id = engine.scheduler_id
-        self.amqp = AmqpThread(engine, Settings(amqp=broker_url))
+        self.amqp = AmqpThread(engine, Settings(amqp=broker_url), load_signer(engine))
         self._polls = iter(range(1, 1_000_000))
 
     def submit(self, document: object) -> Labels:

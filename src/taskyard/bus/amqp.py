@@ -7,13 +7,13 @@ meanwhile finds its connection closed, so it cannot publish beside its successor
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
 import aio_pika
 import aiormq
-from aio_pika.abc import AbstractChannel, AbstractConnection, ExchangeType
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, ExchangeType
 from pamqp.commands import Basic
 from yarl import URL
 
@@ -26,6 +26,8 @@ HEARTBEAT_S: Final = 5
 CONNECT_S: Final = 15
 #: How many messages are on their way before the broker has confirmed them.
 BATCH_MAX: Final = 100
+#: How many reports of workers are here at once.
+RECEIVED_MAX: Final = 200
 PERSISTENT: Final = 2
 #: The library logs every failed attempt to connect; whoever connects says so once.
 for _library in ("aiormq", "aio_pika"):
@@ -91,6 +93,30 @@ class Broker:
         except _FAULTS as fault:
             raise BrokerFailed(_text(fault)) from fault
 
+    async def declare_pool(self, pool: str) -> None:
+        """Declare the exchange to which tasks of an external pool are announced, and the queue that keeps them."""
+        await self._keep_queue(messages.pool_exchange(self._scheduler_id, pool), pool)
+
+    async def _keep_queue(self, name: str, key: str) -> None:
+        assert self._channel is not None, "declare first"
+        try:
+            exchange = await self._channel.declare_exchange(name, ExchangeType.DIRECT, durable=True)
+            queue = await self._channel.declare_queue(name, durable=True)
+            await queue.bind(exchange, key)
+        except _FAULTS as fault:
+            raise BrokerFailed(_text(fault)) from fault
+
+    async def receive_reports(self, take: Callable[[AbstractIncomingMessage], Awaitable[None]]) -> None:
+        """Have a function called with each report of a worker; it has to acknowledge the report."""
+        try:
+            channel = await self._connection.channel(publisher_confirms=False)
+            await channel.set_qos(prefetch_count=RECEIVED_MAX)
+            await channel.declare_queue(messages.unreadable_queue(self._scheduler_id), durable=True)
+            queue = await channel.declare_queue(messages.reports_queue(self._scheduler_id), durable=True)
+            await queue.consume(take)
+        except _FAULTS as fault:
+            raise BrokerFailed(_text(fault)) from fault
+
     async def publish(self, found: Sequence[OutgoingMessage]) -> None:
         """Publish messages in their order; return once the broker has confirmed them all."""
         for start in range(0, len(found), BATCH_MAX):
@@ -104,7 +130,13 @@ class Broker:
     async def _publish_one(self, one: OutgoingMessage) -> None:
         assert self._publishing is not None, "declare first"
         properties = Basic.Properties(
-            content_type=_JSON, delivery_mode=PERSISTENT, message_id=one.id, message_type=one.kind
+            content_type=_JSON,
+            delivery_mode=PERSISTENT,
+            message_id=one.id,
+            message_type=one.kind,
+            reply_to=one.reply_to or None,
+            expiration=str(one.expires_ms) if one.expires_ms else None,
+            headers={"fault": one.fault} if one.fault else None,
         )
         await self._publishing.basic_publish(
             one.body, exchange=one.exchange, routing_key=one.routing_key, properties=properties

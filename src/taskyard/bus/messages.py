@@ -42,6 +42,9 @@ class OutgoingMessage:
     id: str
     kind: str
     body: bytes
+    reply_to: str = ""  # the queue of the answers; empty: there are none
+    expires_ms: int = 0  # how long the message means anything; 0: for ever
+    fault: str = ""  # why it could not be read
 
 
 class MessageBuilder:

@@ -114,6 +114,7 @@ class Situation:
     dimensions: Dimensions = ()
     bots: "Bots | None" = None  # the availability of bots for it, where that matters
     own: bool = False  # the server runs it itself
+    external: str = ""  # workers behind a message broker run it: their pool
     assigned: bool = False  # its bot has not begun it
     ahead: Ahead = Ahead()  # in its queue, or in the line for its pool
     slices: SliceWait | None = None
@@ -195,6 +196,7 @@ class Why:
     dimensions: Dimensions = ()
     bots: Bots | None = None
     own: bool = False
+    external: str = ""
     ahead: Ahead = Ahead()
     slices: SliceWait | None = None
     attempt: int = 0
@@ -313,6 +315,7 @@ def _by_matching(task: Situation) -> Why:
         dimensions=task.dimensions,
         bots=found,
         own=task.own,
+        external=task.external,
         ahead=task.ahead,
         slices=task.slices,
         since=task.since,
@@ -343,6 +346,7 @@ def _under_way(task: Situation) -> Why:
         attempt=task.attempt,
         bot=task.bot,
         inside=task.inside,
+        external=task.external,
         until=task.until if reason is Reason.APPROVAL else None,
         other=task.other if reason is Reason.UPDATE else None,
         since=task.since,

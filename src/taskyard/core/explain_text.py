@@ -268,6 +268,9 @@ def _matching_says(answer: Why, now: Millis) -> str:
     if answer.own:
         return f"the server runs it itself; {_ahead_says(answer.ahead)}"
     found = answer.bots or Bots()
+    if answer.external and answer.reason in {Reason.NO_BOT, Reason.BOTS_AWAY}:
+        waits = f"it waits for the external workers of pool {answer.external}"
+        return f"{waits}, and no server reaches their message broker{_slice_says(answer.slices, now)}"
     match answer.reason:
         case Reason.NO_BOT | Reason.BOTS_AWAY:
             said = _no_bot_says(answer, now)
@@ -364,7 +367,9 @@ def _state_says(answer: Why, now: Millis) -> str:
         case Reason.UNDER_WAY:
             return f"attempt {answer.attempt} on {answer.bot or 'the server'} for {long}"
         case Reason.ASSIGNED:
-            return f"attempt {answer.attempt} is in the hands of {answer.bot} for {long}, and has not begun"
+            worker = f"an external worker of pool {answer.external}"
+            where = f"waits for {worker}" if answer.external else f"is in the hands of {answer.bot}"
+            return f"attempt {answer.attempt} {where} for {long}, and has not begun"
         case Reason.APPROVAL:
             left = "" if answer.until is None else f", and waits for another {span(answer.until - now)}"
             return f"a person has to approve it; it has waited for {long}{left}"

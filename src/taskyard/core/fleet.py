@@ -36,6 +36,20 @@ FAILURES_MAX: Final = 5
 MISSING_WITHIN_MS: Final = LEASE_MS + GUARD_MS + SWEEP_MS
 
 
+#: The bot that stands for all workers behind the message broker that run the tasks of an external pool.
+EXTERNAL: Final = "external."
+
+
+def external_bot(pool: str) -> BotId:
+    """Return the name of the bot that stands for the workers of an external pool."""
+    return BotId(f"{EXTERNAL}{pool}")
+
+
+def is_external(bot: str | None) -> bool:
+    """Whether a bot stands for the workers of an external pool."""
+    return bot is not None and bot.startswith(EXTERNAL)
+
+
 @value
 class BotFacts:
     """What is known about a bot."""

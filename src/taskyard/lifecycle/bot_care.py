@@ -31,7 +31,9 @@ def count_failures(transaction: Transaction, ids: Collection[str]) -> None:
     """
     repo, now = transaction.repo.bots, transaction.now
     failed: dict[str, int] = {}
-    for id, bot in repo.read(ids).items() if ids else ():
+    # Behind an external bot are many workers: its losses do not say that a machine is broken.
+    own = [id for id in ids if not fleet.is_external(id)]
+    for id, bot in repo.read(own).items() if own else ():
         failures = fleet.after_failure(bot.failures, bot.failed_ms, now, transaction.lease_ms)
         if failures != bot.failures:
             failed[id] = failures

@@ -330,6 +330,10 @@ def _refuse_hello(bot: BotRecord | None, bound: str | None, one: Hello) -> Refus
     """Return why a bot may not begin or update a session, if so; `bound` is the pool of a forgotten bot of the name."""
     if fleet.is_older(one.version, fleet.BOT_VERSION_MIN):
         return _refuse_old(one)
+    if fleet.is_external(one.bot) and not one.external:
+        return Refusal(
+            Code.FORBIDDEN, f"bot {one.bot}: names that begin with {fleet.EXTERNAL} are those of external pools"
+        )
     if bot is None:
         return None if bound in (None, pool_of(one.dimensions)) else _refuse_other_pool(one.bot)
     if _is_of_other_pool(bot, pool_of(one.dimensions)):

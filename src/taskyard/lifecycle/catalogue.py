@@ -128,7 +128,9 @@ def _set(transaction: Transaction, change: Change, actor: str) -> None:
     """Store the settings that a document describes, if it does."""
     name, definition = change.document.name, change.document.definition
     if isinstance(definition, PoolSettings):
-        row = PoolRow(name, definition.capacity, definition.from_bots, str(definition.unit), definition.adjustment)
+        unit = str(definition.unit)
+        external = definition.external
+        row = PoolRow(name, definition.capacity, definition.from_bots, unit, definition.adjustment, external)
         if row not in transaction.repo.admission.pools():
             set_pools(transaction, [row], actor)
         set_policy(transaction, name, definition.reuse_window_ms, definition.reuse_shared, actor)
@@ -157,4 +159,6 @@ def _pool(row: PoolRow | None, policy_row: ReusePolicyRow | None) -> PoolSetting
     if row is None:
         return PoolSettings(reuse_window_ms=policy.window_ms, reuse_shared=policy.shared)
     unit = CapacityUnit(row.unit)
-    return PoolSettings(row.capacity, row.from_bots, unit, row.adjustment, policy.window_ms, policy.shared)
+    return PoolSettings(
+        row.capacity, row.from_bots, unit, row.adjustment, policy.window_ms, policy.shared, row.external
+    )

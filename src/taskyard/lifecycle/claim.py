@@ -16,6 +16,7 @@ from taskyard.core.resources import Resources
 from taskyard.core.states import LEASED, BotId, Millis, Reason, Signal
 from taskyard.core.structs import struct_replace, value
 from taskyard.lifecycle.commands import AttemptDefinition, Lease, Poll
+from taskyard.lifecycle.definitions import external_lease_ms
 from taskyard.lifecycle.placement import Placement, placement_of
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Claimant, Transition
@@ -299,7 +300,10 @@ def _lease_out(
         snapshot = transaction.registry.snapshot(poll.bot)
         for id in ids:
             task = tasks[id]
-            until = attempt_policy.lease_until(transaction.now, transaction.lease_ms, task.rules.deadline_ms)
+            lasts_ms = transaction.lease_ms
+            if fleet.is_external(poll.bot):
+                lasts_ms = external_lease_ms(transaction.repo, task)
+            until = attempt_policy.lease_until(transaction.now, lasts_ms, task.rules.deadline_ms)
             if until is None:
                 continue  # its deadline has passed: the next sweep ends it
             taker = Claimant(poll.bot, poll.session, poll.poll, until, snapshot)

@@ -77,6 +77,7 @@ class Hello:
     # An earlier session in this folder, and its attempts that this one goes on with, with the fences of their claims.
     replaces: NameOrEmpty = ""
     adopts: _Begun = ()
+    external: bool = False  # a server says hello for the workers of an external pool
 
 
 class Goodbye(bot_protocol.Goodbye, frozen=True):

@@ -8,7 +8,7 @@ changes nothing.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from taskyard.core import attempt_policy
+from taskyard.core import attempt_policy, fleet
 from taskyard.core.attempt_policy import Ruling
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import LEASED, REASONS, STOPPED, Millis, Outcome, Reason, Signal
@@ -27,6 +27,7 @@ from taskyard.lifecycle.commands import (
     Renewed,
     Report,
 )
+from taskyard.lifecycle.definitions import external_lease_ms
 from taskyard.lifecycle.lost_attempts import costs_nothing, is_poison
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Transition
@@ -197,7 +198,8 @@ def _renew(transaction: Transaction, task: TaskRecord | None, bot: str, renewal:
     if task.bot != bot:
         return _refuse_renewal(renewal)
     assert task.lease_until_ms is not None, "a leased task has a lease"
-    until = attempt_policy.lease_until(transaction.now, transaction.lease_ms, task.rules.deadline_ms)
+    lasts_ms = external_lease_ms(transaction.repo, task) if fleet.is_external(bot) else transaction.lease_ms
+    until = attempt_policy.lease_until(transaction.now, lasts_ms, task.rules.deadline_ms)
     if until is not None and until > task.lease_until_ms:
         task.lease_until_ms = until
         task.due_ms = attempt_policy.due_at(task.life, task.rules, until, transaction.now)

@@ -20,7 +20,17 @@ from taskyard.core.graph.state import changeable
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import DEFAULT_POOL, Dimensions
 from taskyard.core.states import GraphState, Outcome, Signal, State, step
-from taskyard.lifecycle import children, failure_handlers, propagate, queues, reuse, secrets, selection, subgraph
+from taskyard.lifecycle import (
+    children,
+    external,
+    failure_handlers,
+    propagate,
+    queues,
+    reuse,
+    secrets,
+    selection,
+    subgraph,
+)
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.rows import DROP, LOAD, OPEN, SHOW, NewTasks, Rows, count_fitting
 from taskyard.lifecycle.selection import Pages
@@ -364,12 +374,14 @@ def _tasks_to_run(new_tasks: NewTasks) -> Iterable[Task]:
 
 
 def refuse_unmet(repo: Repo, tasks: Iterable[Task]) -> Refusal | None:
-    """Refuse tasks that need more of a named limit than there is, or a secret that does not exist."""
+    """Refuse tasks that need more of a limit than there is, an unknown secret, or do not fit an external pool."""
     listed = list(tasks)
-    limits, named = refuse_impossible_limits(repo, listed), secrets.refuse_unknown(repo, listed)
-    if limits is None or named is None:
-        return limits or named
-    return Refusal(Code.INVALID, f"{limits.text}, and {named.text}", (*limits.faults, *named.faults))
+    checks = (refuse_impossible_limits, secrets.refuse_unknown, external.refuse_unfit)
+    refusals = [refusal for check in checks if (refusal := check(repo, listed)) is not None]
+    if len(refusals) < 2:
+        return refusals[0] if refusals else None
+    faults = tuple(fault for one in refusals for fault in one.faults)
+    return Refusal(Code.INVALID, ", and ".join(one.text for one in refusals), faults)
 
 
 def refuse_impossible_limits(repo: Repo, tasks: Iterable[Task]) -> Refusal | None:

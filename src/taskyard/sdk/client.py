@@ -783,7 +783,8 @@ class Client:
         """Create a pool, or change its settings; those that are left out stay as they are.
 
         They are `capacity` (None: no limit) or `from_bots` with `unit` (`slots` or `forks`) and `adjustment`, and for
-        the results of idempotent tasks `reuse_window` (a duration like `7d`) and `reuse_shared`.
+        the results of idempotent tasks `reuse_window` (a duration like `7d`) and `reuse_shared`. With `external`,
+        workers behind a message broker run its tasks.
         """
         return self._session.put(f"/pools/{segment(name)}", settings, api.PoolView)
 

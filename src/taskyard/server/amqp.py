@@ -19,7 +19,9 @@ from taskyard.bus.relay import add_target
 from taskyard.engine.errors import EngineError, outages
 from taskyard.engine.failpoints import Boundary
 from taskyard.lifecycle.transaction import Transaction
+from taskyard.server.external_workers import ExternalWorkers
 from taskyard.server.settings import Settings
+from taskyard.server.tokens import RunTokenSigner
 from taskyard.store.queries import StoreUnavailable, TransactionConflict
 
 if TYPE_CHECKING:
@@ -54,13 +56,14 @@ class Link(StrEnum):
 class AmqpThread:
     """Publishes the events of the stream to the broker of the settings."""
 
-    def __init__(self, engine: "Engine", settings: Settings) -> None:
+    def __init__(self, engine: "Engine", settings: Settings, signer: RunTokenSigner) -> None:
         self.link = Link.DOWN
         self.fault = "it has not connected yet"
         self.published = 0
         self._engine = engine
         self._url = settings.amqp
         self._builder = MessageBuilder(engine.scheduler_id)
+        self._workers = ExternalWorkers(engine, signer)
         self._loop = asyncio.new_event_loop()
         self._main: asyncio.Task[None] | None = None
         self._thread = Thread(target=self._run, name="taskyard-amqp", daemon=True)
@@ -117,10 +120,18 @@ class AmqpThread:
             await broker.declare()
             _LOG.info("this server publishes events")
             self.link, self.fault = Link.PUBLISHING, ""
-            while True:
-                if not await self._publish_page(broker):
-                    broker.check()
-                    await asyncio.sleep(LOOK_S)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._publish_forever(broker))
+                    group.create_task(self._workers.serve(broker))
+            except BaseExceptionGroup as faults:
+                raise _first(faults) from faults
+
+    async def _publish_forever(self, broker: "Broker") -> None:
+        while True:
+            if not await self._publish_page(broker):
+                broker.check()
+                await asyncio.sleep(LOOK_S)
 
     async def _wait_for_right(self, broker: "Broker") -> None:
         while not await broker.take_right():
@@ -132,10 +143,12 @@ class AmqpThread:
     async def _publish_page(self, broker: "Broker") -> bool:
         """Publish the next events; return whether there were any."""
         began, used = time.monotonic(), time.thread_time()
-        found, last = await asyncio.to_thread(self._read_page)
+        found, started, last = await asyncio.to_thread(self._read_page)
         if last is None:
             return False
-        await broker.publish(found)
+        if started:
+            await self._workers.declare_pools(broker, {one.routing_key for one in started})
+        await broker.publish([*found, *started])
         self.published += len(found)
         await asyncio.to_thread(self._advance, last)
         pace = self._engine.pace
@@ -152,20 +165,31 @@ class AmqpThread:
             )
             self._engine.relay.wake()
 
-    def _read_page(self) -> tuple[list[OutgoingMessage], int | None]:
-        """Make messages of the next events; return the number of the last one, None if there are none."""
+    def _read_page(self) -> tuple[list[OutgoingMessage], list[OutgoingMessage], int | None]:
+        """Make messages of the next events, and of the attempts that external workers have to begin with them.
+
+        Return the number of the last one, too; None if there are none.
+        """
         with self._engine.pace.work(), outages(), self._engine.store.read() as repo:
             position = next((one.position for one in repo.targets.all() if one.name == TARGET), None)
             if position is None:
                 raise TargetRemoved
-            events, last = repo.stream.page(position, PAGE_MAX)
-            return self._builder.build(repo, [one for _, one in events]), None if last == position else last
+            numbered, last = repo.stream.page(position, PAGE_MAX)
+            events = [one for _, one in numbered]
+            found = self._builder.build(repo, events)
+        return found, self._workers.announcements(events), None if last == position else last
 
     def _advance(self, position: int) -> None:
         def act(transaction: Transaction) -> None:
             transaction.repo.targets.advance(TARGET, position, transaction.now)
 
         self._engine.transact(act, Boundary.DELIVERED)
+
+
+def _first(faults: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the fault that ended a group of tasks."""
+    first = faults.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 class TargetRemoved(EngineError):

@@ -49,7 +49,7 @@ class AppContext:
         self.auth = Auth(engine, signer, settings.authentication)
         #: Where else than at the address of a request the page may come from.
         self.origins = frozenset({"://".join(urlsplit(settings.public_url)[:2])} if settings.public_url else ())
-        self.amqp = AmqpThread(engine, settings) if settings.amqp else None
+        self.amqp = AmqpThread(engine, settings, signer) if settings.amqp else None
         self.metrics = ServerMetrics(engine, self.amqp)
         self.denials = Denials(engine)
         self.body_budget = BodyBudget()

@@ -383,6 +383,7 @@ CREATE TABLE pool (
 	from_bots INTEGER DEFAULT 0 NOT NULL,
 	unit TEXT DEFAULT 'slots' NOT NULL,
 	adjustment FLOAT DEFAULT 1 NOT NULL,
+	external INTEGER DEFAULT 0 NOT NULL,
 	CONSTRAINT pool_pk PRIMARY KEY (name)
 );
 CREATE TABLE pool_minute (

@@ -301,6 +301,7 @@ pool = Table(
     count("from_bots"),
     Column("unit", Text(), nullable=False, server_default=text("'slots'")),  # what a capacity from bots counts,
     Column("adjustment", Float(), nullable=False, server_default=text("1")),  # and where in its range it lies
+    count("external"),  # 1: workers behind a message broker run its tasks, not bots
 )
 
 named_limit = Table("named_limit", metadata, words("name", primary_key=True), count("total"))

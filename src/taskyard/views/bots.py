@@ -108,6 +108,7 @@ def pools(repo: Repo) -> list[PoolView]:
             slots[name],
             reuse.window_ms,
             reuse.shared,
+            one.external,
         )
         for name, one, reuse in _with_reuse(repo, every)
     ]

@@ -30,12 +30,12 @@ from taskyard.core.explain import (
     why,
 )
 from taskyard.core.explain_text import ending_says, names, sentence
-from taskyard.core.fleet import BotFacts
+from taskyard.core.fleet import BotFacts, is_external
 from taskyard.core.graph.gate import EdgeState, known
 from taskyard.core.graph.payload import GRAPH_KINDS
 from taskyard.core.ids import Key, key_of, text_of
 from taskyard.core.launch import Role, rule_words
-from taskyard.core.matching import POOL, Dimensions, matches
+from taskyard.core.matching import POOL, Dimensions, matches, pool_of
 from taskyard.core.resources import without_marks
 from taskyard.core.states import (
     ACTIVE,
@@ -223,6 +223,7 @@ class ExplainFacts:
             dimensions=dimensions,
             bots=self.bots(dimensions, task.avoid_bot) if queued and not own else None,
             own=own,
+            external=self._external_pool(dimensions) if queued or is_external(task.bot) else "",
             assigned=task.reason == Reason.ASSIGNED,
             ahead=self._ahead(task) if queued and not self.brief else Ahead(),
             slices=_slices(task),
@@ -236,6 +237,15 @@ class ExplainFacts:
             since=Millis(task.moved_ms),
             ending=endings.get(task.id),
         )
+
+    def _external_pool(self, dimensions: Dimensions) -> str:
+        """Return the pool of a task if it is external."""
+        pool = pool_of(dimensions) or ""
+        return pool if pool in self._external_pools else ""
+
+    @cached_property
+    def _external_pools(self) -> frozenset[str]:
+        return frozenset(pool.name for pool in self.repo.admission.pools() if pool.external)
 
     def _edges(self, task: TaskRecord) -> list[_Edge]:
         states = hangs_on(task.state, task.reason)

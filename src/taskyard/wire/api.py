@@ -641,6 +641,7 @@ class PoolView:
     slots: int
     reuse_window_ms: int  # how long the result of an idempotent task is reused; 0: never
     reuse_shared: bool  # across submitters, too
+    external: bool  # workers behind a message broker run its tasks, not bots
 
 
 @dataclass(frozen=True, slots=True)

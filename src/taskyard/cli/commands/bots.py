@@ -263,6 +263,7 @@ class PoolChanges(NamedTuple):
     adjustment: float | None
     reuse_window: str | None
     reuse_shared: bool | None
+    external: bool | None
 
     def fields(self) -> dict[str, float | str | None]:
         """Return the settings that change."""
@@ -276,8 +277,9 @@ class PoolChanges(NamedTuple):
                 changes[name] = value
         if self.reuse_window is not None:
             changes["reuse_window"] = self.reuse_window
-        if self.reuse_shared is not None:
-            changes["reuse_shared"] = self.reuse_shared
+        for name in ("reuse_shared", "external"):
+            if (value := getattr(self, name)) is not None:
+                changes[name] = value
         return changes
 
 
@@ -306,6 +308,9 @@ class PoolChanges(NamedTuple):
         "--reuse-window", metavar="DURATION", help="How long results of idempotent tasks are reused; 0s: never."
     ),
     click.option("--reuse-shared/--no-reuse-shared", default=None, help="Reuse results of other submitters, too."),
+    click.option(
+        "--external/--no-external", default=None, help="Let workers behind a message broker run its tasks, not bots."
+    ),
 )
 @output_option("table")
 @server_options

@@ -202,6 +202,7 @@ class PoolSettings:
     adjustment: float = 1.0  # and where in its range it lies
     reuse_window_ms: int = REUSE_WINDOW_MS
     reuse_shared: bool = False
+    external: bool = False  # workers behind a message broker run its tasks, not bots
 
 
 @value

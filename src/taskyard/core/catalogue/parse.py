@@ -512,7 +512,7 @@ def _pool(one: _Document) -> Definition:
             if one.found.get(name, _POOL_DEFAULTS[name]) != _POOL_DEFAULTS[name]:
                 one.faults.add((*one.at, name), "is about a capacity from bots; add from_bots: true")
     window_ms = one.found.get("reuse_window", REUSE_WINDOW_MS)
-    fields = one.texts("capacity", "from_bots", "unit", "adjustment", "reuse_shared")
+    fields = one.texts("capacity", "from_bots", "unit", "adjustment", "reuse_shared", "external")
     return PoolSettings(**fields, reuse_window_ms=window_ms)
 
 
@@ -575,6 +575,7 @@ def settings_document(name: str, settings: PoolSettings | LimitSettings) -> Docu
         fields = {"capacity": settings.capacity} if settings.capacity is not None else {}
         fields |= {"from_bots": settings.from_bots, "unit": str(settings.unit), "adjustment": settings.adjustment}
         fields |= {"reuse_window": span_text(settings.reuse_window_ms), "reuse_shared": settings.reuse_shared}
+        fields |= {"external": settings.external}
     return Document(kind, name, settings, _body({"name": name, **fields}, kind), pool)
 
 

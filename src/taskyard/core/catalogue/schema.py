@@ -364,6 +364,7 @@ POOL = _document(
         "For how long results of idempotent tasks are reused.",
     ),
     Field("reuse_shared", boolean(), False, "Whether they are reused across submitters."),
+    Field("external", boolean(), False, "Whether workers behind a message broker run its tasks, not bots."),
     pool=False,
 )
 

@@ -59,6 +59,10 @@ def _fault(pool: PoolRow) -> str:
 
 
 def _described(pool: PoolRow) -> str:
+    return f"{_capacity(pool)}{', external' if pool.external else ''}"
+
+
+def _capacity(pool: PoolRow) -> str:
     if not pool.from_bots:
         return "without limit" if pool.capacity is None else str(pool.capacity)
     if pool.unit == CapacityUnit.SLOTS:

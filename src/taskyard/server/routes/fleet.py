@@ -61,6 +61,7 @@ _POOL = body(
             "from_bots": {"type": "boolean"},
             "unit": {"enum": list(map(str, CapacityUnit))},
             "adjustment": {"type": "number", "minimum": 0, "maximum": 1},
+            "external": {"type": "boolean"},
             "reuse_window": {"type": "string", "maxLength": NAME_MAX},
             "reuse_shared": {"type": "boolean"},
         },
@@ -244,7 +245,7 @@ async def set_pool(
 def _wanted(fields: Fields, before: PoolRow) -> PoolRow:
     """Read the capacity of a pool: either a number, or what its bots carry."""
     from_bots = fields.flag("from_bots", before.from_bots and not fields.has("capacity"))
-    stays = PoolRow(before.name, None if from_bots else before.capacity, from_bots)
+    stays = PoolRow(before.name, None if from_bots else before.capacity, from_bots, external=before.external)
     if from_bots and before.from_bots:
         stays = before
     return PoolRow(
@@ -253,6 +254,7 @@ def _wanted(fields: Fields, before: PoolRow) -> PoolRow:
         from_bots,
         fields.choice("unit", stays.unit, list(map(str, CapacityUnit))),
         fields.fraction("adjustment", stays.adjustment),
+        fields.flag("external", stays.external),
     )
 
 

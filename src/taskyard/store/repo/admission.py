@@ -50,6 +50,7 @@ class PoolRow:
     from_bots: bool
     unit: str = "slots"  # what a capacity from bots counts,
     adjustment: float = 1.0  # and where in its range it lies
+    external: bool = False  # workers behind a message broker run its tasks, not bots
 
 
 @value
@@ -144,7 +145,8 @@ class AdmissionRepo:
 
     def pools(self) -> list[PoolRow]:
         """Return all configured pools."""
-        return [PoolRow(row[0], row[1], row[2] == 1, row[3], row[4]) for row in self._session.fetch("select_pools")]
+        found = self._session.fetch("select_pools")
+        return [PoolRow(row[0], row[1], row[2] == 1, row[3], row[4], row[5] == 1) for row in found]
 
     def locked_pools(self) -> list[PoolRow]:
         """Return all configured pools; a lock keeps them as they are until this transaction ends."""
@@ -163,7 +165,13 @@ class AdmissionRepo:
         """Configure a pool, once no other transaction relies on its old configuration."""
         self._session.fetch("lock_pools_exclusive")
         self._session.execute(
-            "upsert_pool", pool.name, pool.capacity, int(pool.from_bots), pool.unit, float(pool.adjustment)
+            "upsert_pool",
+            pool.name,
+            pool.capacity,
+            int(pool.from_bots),
+            pool.unit,
+            float(pool.adjustment),
+            int(pool.external),
         )
         self._cache.pools = None
 

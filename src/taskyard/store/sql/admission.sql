@@ -47,14 +47,14 @@ SELECT 1;
 SELECT pg_advisory_xact_lock(1886351212);
 
 -- select_pools(): all pools that are configured.
-SELECT name, capacity, from_bots, unit, adjustment FROM pool ORDER BY name;
+SELECT name, capacity, from_bots, unit, adjustment, external FROM pool ORDER BY name;
 
--- upsert_pool(name: text, capacity: int, from_bots: int, unit: text, adjustment: float): configure a pool.
-INSERT INTO pool (name, capacity, from_bots, unit, adjustment)
-VALUES (:name, :capacity, :from_bots, :unit, :adjustment)
+-- upsert_pool(name: text, capacity: int, from_bots: int, unit: text, adjustment: float, external: int): configure a pool.
+INSERT INTO pool (name, capacity, from_bots, unit, adjustment, external)
+VALUES (:name, :capacity, :from_bots, :unit, :adjustment, :external)
 ON CONFLICT (name) DO UPDATE
    SET capacity = excluded.capacity, from_bots = excluded.from_bots,
-       unit = excluded.unit, adjustment = excluded.adjustment;
+       unit = excluded.unit, adjustment = excluded.adjustment, external = excluded.external;
 
 -- select_tasks_without_admission(pool: text, states: texts, apart: texts, count: int): tasks of a pool that have a weight and do not need admission yet, except for those that wait for some reasons.
 SELECT t.id FROM task t JOIN queue q ON q.id = t.queue_id

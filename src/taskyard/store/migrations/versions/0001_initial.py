@@ -1036,6 +1036,7 @@ def _pool() -> None:
         sa.Column("from_bots", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("unit", sa.Text(), nullable=False, server_default=sa.text("'slots'")),
         sa.Column("adjustment", sa.Float(), nullable=False, server_default=sa.text("1")),
+        sa.Column("external", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("name", name="pool_pk"),
     )
 
