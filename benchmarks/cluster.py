@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -22,11 +22,12 @@ SOON_S: Final = 60
 class Cluster:
     """A server, its bots, and a client with every right."""
 
-    def __init__(self, database: str, folder: Path) -> None:
+    def __init__(self, database: str, folder: Path, options: Sequence[str], environment: Mapping[str, str]) -> None:
         self._database = database
-        self._folder = folder
+        self.folder = folder
         self._started = ExitStack()
-        self.server = self._start("serve", "--port", "0", "--database", database, log_name="server.log")
+        said = ("serve", "--port", "0", "--database", database, *options)
+        self.server = self._start(*said, log_name="server.log", **environment)
         printed = _awaited(folder / "server.log", re.compile(r"TASKYARD_URL=(\S+)\s+TASKYARD_TOKEN=(\S+)"))
         self.url, self._token = printed[1], printed[2]
         self.client = Client(self.url, self._token)
@@ -35,12 +36,12 @@ class Cluster:
     def another_server(self) -> Client:
         """Start another server on the same database; return a client of it."""
         self._start("serve", "--port", "0", "--database", self._database, log_name="another.log")
-        url = _awaited(self._folder / "another.log", re.compile(r"TASKYARD_URL=(\S+)"))[1]
+        url = _awaited(self.folder / "another.log", re.compile(r"TASKYARD_URL=(\S+)"))[1]
         return self._started.enter_context(Client(url, self._token))
 
     def bot(self, name: str, slots: int, url: str = "") -> "subprocess.Popen[bytes]":
         """Start a bot, and wait until it is connected."""
-        state = self._folder / name
+        state = self.folder / name
         process = self._start(
             *("bot", "--url", url or self.url, "--name", name, "--slots", str(slots), "--state", str(state)),
             log_name=f"{name}.log",
@@ -64,12 +65,12 @@ class Cluster:
         self._started.close()
 
     def _start(self, *arguments: str, log_name: str, **environment: str) -> "subprocess.Popen[bytes]":
-        log = self._started.enter_context((self._folder / log_name).open("wb"))
+        log = self._started.enter_context((self.folder / log_name).open("wb"))
         process = subprocess.Popen(
             [sys.executable, "-m", "taskyard", *arguments],
             stdout=log,
             stderr=subprocess.STDOUT,
-            cwd=self._folder,
+            cwd=self.folder,
             env=os.environ | environment,
         )
         self._started.callback(_stop, process)
@@ -77,8 +78,8 @@ class Cluster:
 
 
 @contextmanager
-def cluster(database: str) -> Iterator[Cluster]:
-    """A cluster on a database of its own: `sqlite` or `postgres`."""
+def cluster(database: str, *options: str, **environment: str) -> Iterator[Cluster]:
+    """A cluster on a database of its own: `sqlite` or `postgres`; its server gets more options and variables."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, ExitStack() as stack:
         path = Path(folder)
         url = (
@@ -86,7 +87,7 @@ def cluster(database: str) -> Iterator[Cluster]:
             if database == "sqlite"
             else stack.enter_context(Postgres(durable=True)).fresh()
         )
-        made = Cluster(url, path)
+        made = Cluster(url, path, options, environment)
         stack.callback(made.close)
         yield made
 

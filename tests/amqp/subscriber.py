@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from threading import Thread
@@ -15,6 +16,9 @@ from taskyard.wire import messages
 from tests.cli.waiting import until
 
 Found = TypeVar("Found")
+#: Tests stop brokers; the library would log every attempt to connect again.
+for _library in ("aiormq", "aio_pika"):
+    logging.getLogger(_library).setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class Subscriber(BrokerClient):
     def __init__(self, url: str, scheduler_id: str, binding: str = "#", queue: str = "") -> None:
         super().__init__(url)
         self.received: list[Received] = []
+        self.on_message: Callable[[Received], object] = lambda _: None
         self._scheduler_id = scheduler_id
         self._binding = binding
         self._queue = queue or f"{scheduler_id}.subscriber"
@@ -94,7 +99,9 @@ class Subscriber(BrokerClient):
 
     async def _keep(self, message: AbstractIncomingMessage) -> None:
         exchange, key = message.exchange or "", message.routing_key or ""
-        self.received.append(Received(exchange, key, message.message_id or "", json.loads(message.body)))
+        received = Received(exchange, key, message.message_id or "", json.loads(message.body))
+        self.received.append(received)
+        self.on_message(received)
         await message.ack()
 
     def until(self, holds: Callable[[list[Received]], bool], what: str = "messages") -> list[Received]:

@@ -100,10 +100,14 @@ class ScenarioRunner:
         """Number all events for a follower; each is numbered once, whatever was numbered before a kill."""
         if self.journal.is_live:
             self.engine.relay.want()
+            self.engine.relay.add_target("broker")
             self.engine.relay.run_once()
             with self.engine.store.read() as repo:
                 numbers = [number for number, _ in repo.stream.page(0, EVENTS_MAX)[0]]
             assert numbers == sorted(set(numbers)), "an event was numbered twice"
+            self.engine.relay.advance("broker", numbers[-1])
+            with self.engine.store.read() as repo:
+                assert [one.position for one in repo.targets.all()] == numbers[-1:]
 
     def purge(self) -> None:
         """Look for what has been kept for its time, and delete it."""

@@ -62,6 +62,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "TASKYARD_URL": "address of the server; of several servers of a database, with commas between them",
     "TASKYARD_TOKEN": "token; unlike one on a command line, other users cannot see it",
     "TASKYARD_PROFILE": "name of a profile; `TASKYARD_URL` overrides its address",
+    "TASKYARD_AMQP": "URL of the message broker of `taskyard serve`, also with a password",
     "TASKYARD_CA_FILE": "file with the certificate of the authority that signed the server's",
     "TASKYARD_TASK_ID": "id of the running task, which gets the artifacts of `taskyard put --artifact`; bots set it",
     "NO_COLOR": "if not empty: no colours and no live view, only lines",

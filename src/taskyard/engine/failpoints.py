@@ -34,7 +34,6 @@ class Boundary(StrEnum):
     PURGE = "purge"  # what was kept for its time is deleted, page by page
     RELAY = "relay"  # events are numbered for those who follow them
     DELIVERED = "delivered"  # a target has got events
-    REPORTED = "reported"  # workers of external pools have reported
     LIMIT = "limit"  # a person sets a limit of admission
     REPAIR = "repair"  # the doctor repairs, page by page
     OTHER = "other"  # any other function that needs a transaction

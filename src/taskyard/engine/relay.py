@@ -8,7 +8,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Final
 
-from taskyard.bus.relay import has_work, is_wanted, is_wanted_long, relay_page, want_events
+from taskyard.bus.relay import add_target, has_work, is_wanted, is_wanted_long, relay_page, want_events
 from taskyard.engine.bulk_load import Transact
 from taskyard.engine.clock import Clock, Pace
 from taskyard.engine.errors import EngineError, outages
@@ -68,9 +68,21 @@ class RelayThread:
         if self._is_followed:
             self._wake.set()
 
-    def wake(self) -> None:
-        """Look for work now: a target was added."""
+    def add_target(self, name: str) -> None:
+        """Deliver all events from now on to a target, unless it is there already."""
+        with outages(), self._store.read() as repo:
+            if any(one.name == name for one in repo.targets.all()):
+                return
+        self._transact(lambda transaction: add_target(transaction.repo, name, transaction.now), Boundary.RELAY)
         self._wake.set()
+
+    def advance(self, name: str, position: int) -> None:
+        """Store up to which number of the stream a target has got events."""
+
+        def act(transaction: Transaction) -> None:
+            transaction.repo.targets.advance(name, position, transaction.now)
+
+        self._transact(act, Boundary.DELIVERED)
 
     def want(self) -> int:
         """Have events numbered for some time from now on; return the number of the newest one."""

@@ -15,10 +15,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from taskyard.bus.messages import MessageBuilder, OutgoingMessage
-from taskyard.bus.relay import add_target
 from taskyard.engine.errors import EngineError, outages
-from taskyard.engine.failpoints import Boundary
-from taskyard.lifecycle.transaction import Transaction
 from taskyard.server.external_workers import ExternalWorkers
 from taskyard.server.settings import Settings
 from taskyard.server.tokens import RunTokenSigner
@@ -157,13 +154,7 @@ class AmqpThread:
         return True
 
     def _add_target(self) -> None:
-        with outages(), self._engine.store.read() as repo:
-            known = any(one.name == TARGET for one in repo.targets.all())
-        if not known:
-            self._engine.transact(
-                lambda transaction: add_target(transaction.repo, TARGET, transaction.now), Boundary.RELAY
-            )
-            self._engine.relay.wake()
+        self._engine.relay.add_target(TARGET)
 
     def _read_page(self) -> tuple[list[OutgoingMessage], list[OutgoingMessage], int | None]:
         """Make messages of the next events, and of the attempts that external workers have to begin with them.
@@ -180,10 +171,7 @@ class AmqpThread:
         return found, self._workers.announcements(events), None if last == position else last
 
     def _advance(self, position: int) -> None:
-        def act(transaction: Transaction) -> None:
-            transaction.repo.targets.advance(TARGET, position, transaction.now)
-
-        self._engine.transact(act, Boundary.DELIVERED)
+        self._engine.relay.advance(TARGET, position)
 
 
 def _first(faults: BaseExceptionGroup[BaseException]) -> BaseException:

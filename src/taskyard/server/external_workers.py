@@ -192,7 +192,7 @@ class ExternalWorkers:
                     await message.ack()
 
     def _report(self, reports: Sequence[WorkerReport]) -> None:
-        answers = self._engine.transact(lambda transaction: take_reports(transaction, reports), Boundary.REPORTED)
+        answers = self._engine.transact(lambda transaction: take_reports(transaction, reports), Boundary.OTHER)
         for answer in answers:
             if isinstance(answer, Refusal):
                 _LOG.info("a report changes nothing: %s", answer.text)
