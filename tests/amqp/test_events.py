@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
+from taskyard.cli.client import Server
+from taskyard.cli.doctor_checks import WARNING, check_server
+from taskyard.core.durations import DAY_MS
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import Signal
 from taskyard.server.amqp import Link
@@ -13,7 +16,8 @@ from tests.amqp.subscriber import Received, Subscriber, in_order
 from tests.amqp.yard import Yard, new_scheduler_id, opened_yard
 from tests.brokers import RabbitMQ
 from tests.cli.waiting import until
-from tests.engine.harness import graph, noop, task
+from tests.engine.harness import execute_raw, graph, noop, task
+from tests.server.running_server import RunningServer
 
 
 @pytest.fixture
@@ -133,3 +137,21 @@ def test_only_one_of_two_publishes_and_the_other_follows_it(postgres_url: str, r
             assert sorted({one.id for one in subscriber.received}) == sorted(
                 id for labels in made for id in two.logged(labels)
             )
+
+
+def test_a_target_that_nobody_serves_is_seen_and_removed(sqlite_url: str) -> None:
+    """The doctor warns of it, `taskyard targets` lists it, and an admin removes it."""
+    with RunningServer(sqlite_url) as server:
+        server.engine.relay.add_target("amqp")
+        server.submit(graph(a=noop()))
+        until(lambda: server.get("/api/v1/targets")["items"][0]["backlog"] > 0, "a backlog")
+        execute_raw(sqlite_url, "UPDATE event SET at_ms = at_ms - 172800000")  # two days
+        (target,) = server.get("/api/v1/targets")["items"]
+        assert target["name"] == "amqp"
+        assert target["oldest_ms"] > DAY_MS
+        checks = {one.name: one for one in check_server(Server(url=server.http.url, token=server.admin))}
+        assert checks["events"].verdict == WARNING
+        assert "target amqp has not got" in checks["events"].text
+        assert 'taskyard_event_backlog{target="amqp"}' in server.ask("GET", "/metrics").body.decode()
+        assert [server.ask("DELETE", "/api/v1/targets/amqp").status for _ in range(2)] == [204, 404]
+        assert server.get("/api/v1/targets")["items"] == []

@@ -29,7 +29,8 @@ from taskyard.cli.output import format_table, harmless, plural, print_err, print
 from taskyard.private_files import OTHERS
 
 if TYPE_CHECKING:
-    from taskyard.wire.api import About
+    from taskyard.sdk.client import Client
+    from taskyard.wire.api import About, EventTarget
 
 
 OK: Final = "ok"
@@ -390,6 +391,8 @@ APART_MAX_MS: Final = 60_000
 #: A token that expires sooner than this causes a warning.
 TOKEN_LEFT_MS: Final = 7 * 86_400_000
 POSTGRESQL_MIN: Final = 150_000
+#: How old an event may be that a target has not got.
+BEHIND_MS: Final = 60_000
 
 
 def check_server(named: "Server") -> Iterator[Check]:
@@ -409,6 +412,7 @@ def _check_one_server(url: str, target: "profiles.Target") -> Iterator[Check]:
     try:
         with Client(url, target.token, timeout_s=ANSWER_MAX_S, ca_file=target.ca_file) as client:
             about = client.about()
+            targets = _targets(client)
     except Unreachable as error:
         yield _unreachable(url, error.why)
     except Unauthorised as error:
@@ -422,6 +426,26 @@ def _check_one_server(url: str, target: "profiles.Target") -> Iterator[Check]:
         yield _version(url, about)
         yield _clock(about.now_ms - round((began + time.time()) * 500))
         yield _token(about)
+        yield from targets
+
+
+def _targets(client: "Client") -> list[Check]:
+    """Say how far behind the targets of events are, if the token may know it."""
+    from taskyard.sdk.errors import ClientError  # noqa: PLC0415
+
+    try:
+        found = client.targets()
+    except ClientError:
+        return []
+    return [_target(one) for one in found]
+
+
+def _target(one: "EventTarget") -> Check:
+    if not one.backlog or one.oldest_ms < BEHIND_MS:
+        return ok("events", f"target {one.name} gets all events")
+    said = f"target {one.name} has not got {one.backlog} events, the oldest from {one.oldest_ms // 1_000} s ago"
+    helps = "look at the log of the server that delivers them, and at the target; or: taskyard targets remove NAME"
+    return warning("events", said, helps)
 
 
 def postgresql() -> Iterator[Check]:

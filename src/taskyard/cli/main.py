@@ -106,6 +106,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "limits set": Entry(FLEET, "limits:set_limit", "Create or change a named limit"),
     "mutexes": Entry(FLEET, "limits:mutexes", "List mutexes in use"),
     "mutexes set": Entry(FLEET, "limits:set_mutex", "Change the order at a mutex"),
+    "targets": Entry(FLEET, "events:targets", "List the targets of events"),
+    "targets remove": Entry(FLEET, "events:remove_target", "Remove a target of events"),
     "token": Entry(FLEET, "tokens:tokens", "List and manage tokens"),
     "token create": Entry(FLEET, "tokens:create", "Create a token"),
     "token list": Entry(FLEET, "tokens:tokens", "List tokens"),

@@ -788,6 +788,16 @@ class Client:
         """
         return self._session.put(f"/pools/{segment(name)}", settings, api.PoolView)
 
+    # Targets of events.
+
+    def targets(self) -> list[api.EventTarget]:
+        """Return the targets to which all events are delivered, and how far behind each is."""
+        return self._session.get("/targets", api.EventTargets).items
+
+    def remove_target(self, name: str) -> None:
+        """Remove a target, and what it has not got yet."""
+        self._session.delete(f"/targets/{segment(name)}", object)
+
     # Admission: limits, mutexes, and passes by hand.
 
     def schedule(self) -> api.PassView:

@@ -561,6 +561,22 @@ class StreamedEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class EventTarget:
+    """A target to which all events are delivered, and what it has not got yet."""
+
+    name: str
+    backlog: int  # how many events that is
+    oldest_ms: int  # how old the oldest of them is
+
+
+@dataclass(frozen=True, slots=True)
+class EventTargets:
+    """All targets."""
+
+    items: list[EventTarget]
+
+
+@dataclass(frozen=True, slots=True)
 class AuditView:
     """A request that was carried out, or denied."""
 

@@ -103,3 +103,41 @@ def _follow(found: "Iterable[StreamedEvent]", listing: Listing) -> Exit:
             print_line("  ".join(format_cell(value(one.event)) for _, value in listing.chosen(_COLUMNS)))
         sys.stdout.flush()
     return Exit.OK
+
+
+TARGETS_EXAMPLES: Final = """\
+Examples:
+
+    taskyard targets                  show how far behind each target is
+"""
+REMOVE_TARGET_EXAMPLES: Final = """\
+Examples:
+
+    taskyard targets remove amqp      keep nothing more for the broker
+"""
+
+_TARGET_COLUMNS: Final[list[Column]] = [
+    ("name", lambda one: one.name),
+    ("backlog", lambda one: one.backlog),
+    ("oldest", lambda one: f"{one.oldest_ms // 1_000}s" if one.backlog else None),
+]
+
+
+@command("targets", TARGETS_EXAMPLES)
+@listing_options
+@server_options
+def targets(listing: Listing, server: Server) -> int:
+    """List the targets to which all events are delivered, and how far behind each is."""
+    with connected(server) as client:
+        return print_list(client.targets(), listing, _TARGET_COLUMNS, lambda one: one.name)
+
+
+@command("targets remove", REMOVE_TARGET_EXAMPLES)
+@click.argument("name", metavar="NAME", help="Target name.")
+@server_options
+def remove_target(name: str, server: Server) -> int:
+    """Remove a target of events, and what it has not got yet."""
+    with connected(server) as client:
+        client.remove_target(name)
+    print_err(f"removed {harmless(name)}")
+    return Exit.OK
