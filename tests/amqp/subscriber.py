@@ -111,7 +111,10 @@ class Subscriber(BrokerClient):
 
     def first_deliveries(self) -> list[Received]:
         """Every message once, in the order in which each came first."""
-        return list({one.id: one for one in reversed(self.received)}.values())[::-1]
+        found: dict[str, Received] = {}
+        for one in self.received:
+            found.setdefault(one.id, one)
+        return list(found.values())
 
 
 class ExternalWorker(BrokerClient):

@@ -149,8 +149,10 @@ def test_what_cannot_be_read_is_put_aside_with_the_fault(yard: Yard, worker: Ext
     worker.send(b'{"kind": "exploded"}')
     worker.report("completed", announced | {"fence": announced["fence"] + 1})
     worker.report("completed", announced | {"token": "ty_run_" + "0" * 16})
-    until(lambda: len(worker.unreadable) == 4, "four reports that cannot be read")
+    worker.report("heartbeat", announced, progress="a\0b")
+    until(lambda: len(worker.unreadable) == 5, "five reports that cannot be read")
     faults = [fault for fault, _ in worker.unreadable]
+    assert "progress" in faults.pop()
     assert "JSON is malformed" in faults[0]
     assert "exploded" in faults[1]
     assert all("token" in fault for fault in faults[2:])

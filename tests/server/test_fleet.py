@@ -175,6 +175,7 @@ def test_pools_are_made_and_listed(either_server: RunningServer) -> None:
         "slots": 8,
         "reuse_window_ms": REUSE_WINDOW_MS,
         "reuse_shared": False,
+        "external": False,
     }
     assert either_server.ask("PUT", "/api/v1/pools/lab", {"from_bots": True}).json["from_bots"] is True
     assert [one["name"] for one in either_server.get("/api/v1/pools")["items"]] == ["default", "lab"]

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from taskyard.core.events import Topic, kind_of
+from taskyard.core.events import KINDS, Topic, kind_of
 from taskyard.core.graph.model import routing_key
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import UNSUCCESSFUL, GraphState
@@ -47,13 +47,32 @@ class OutgoingMessage:
     fault: str = ""  # why it could not be read
 
 
+@value
+class _KnownGraph:
+    """What the messages of a graph need."""
+
+    text: str
+    scheduler_id: str
+    routing: str
+
+
+@value
+class _KnownTask:
+    """What the messages of a task need."""
+
+    text: str
+    label: str | None
+    key: str  # of routing
+
+
 class MessageBuilder:
     """Makes messages; remembers what they need of tasks and graphs, which never changes."""
 
     def __init__(self, scheduler_id: str) -> None:
         self._scheduler_id = scheduler_id
-        self._tasks: dict[int, tuple[str | None, str]] = {}  # label and routing
-        self._graphs: dict[int, tuple[str, str]] = {}  # scheduler id and routing
+        self._tasks: dict[int, _KnownTask] = {}
+        self._graphs: dict[int, _KnownGraph] = {}
+        self._exchanges = {kind: exchange_of(scheduler_id, kind) for kind in KINDS}
 
     def build(self, repo: Repo, events: Sequence[EventRow]) -> list[OutgoingMessage]:
         """Make the message of each event."""
@@ -61,43 +80,43 @@ class MessageBuilder:
         return [self._of_graph(repo, one) if one.subject == one.graph else self._of_task(one) for one in events]
 
     def _learn(self, repo: Repo, events: Sequence[EventRow]) -> None:
-        for known in (self._tasks, self._graphs):
-            if len(known) > REMEMBERED_MAX:
-                known.clear()
-        tasks = {one.subject for one in events if one.subject != one.graph} - self._tasks.keys()
-        found = repo.tasks.definitions(tasks)
-        for id in tasks:
-            label, text = found.get(id, (None, "{}"))
-            self._tasks[id] = label, _READER.decode(text).routing
+        if len(self._tasks) > REMEMBERED_MAX or len(self._graphs) > REMEMBERED_MAX:
+            self._tasks.clear()
+            self._graphs.clear()
         for id in {one.graph for one in events} - self._graphs.keys():
             row = repo.graphs.definition(id)
-            self._graphs[id] = (self._scheduler_id, "") if row is None else (row[0], row[2])
+            scheduler_id, routing = (self._scheduler_id, "") if row is None else (row[0], row[2])
+            self._graphs[id] = _KnownGraph(text_of(Key(id)), scheduler_id, routing)
+        tasks = {
+            one.subject: one.graph for one in events if one.subject != one.graph and one.subject not in self._tasks
+        }
+        found = repo.tasks.definitions(tasks)
+        for id, graph_id in tasks.items():
+            graph, (label, text) = self._graphs[graph_id], found.get(id, (None, "{}"))
+            key = routing_key(graph.scheduler_id, graph.text, graph.routing, _READER.decode(text).routing)
+            self._tasks[id] = _KnownTask(text_of(Key(id)), label, key)
 
     def _of_task(self, event: EventRow) -> OutgoingMessage:
-        scheduler_id, routing = self._graphs[event.graph]
-        label, task_routing = self._tasks[event.subject]
-        graph = text_of(Key(event.graph))
-        id, kind = f"{graph}-{event.number}", kind_of(Topic.TASK, event.target)
+        graph, task = self._graphs[event.graph], self._tasks[event.subject]
+        kind = kind_of(Topic.TASK, event.target)
         message = TaskMessage(
-            id, event.number, kind, event.at_ms, scheduler_id, graph, text_of(Key(event.subject)), label,
-            event.source or "", event.target, event.signal or "", event.attempt, event.bot, event.reason,
+            f"{graph.text}-{event.number}", event.number, kind, event.at_ms, graph.scheduler_id, graph.text, task.text,
+            task.label, event.source or "", event.target, event.signal or "", event.attempt, event.bot, event.reason,
         )  # fmt: skip
-        return self._addressed(message, routing_key(scheduler_id, graph, routing, task_routing))
+        return self._addressed(message, task.key)
 
     def _of_graph(self, repo: Repo, event: EventRow) -> OutgoingMessage:
-        scheduler_id, routing = self._graphs[event.graph]
-        graph = text_of(Key(event.graph))
+        graph = self._graphs[event.graph]
         kind = kind_of(Topic.GRAPH, event.target, event.signal)
         blocked_by = _blocking_task(repo, event) if event.target == _BLOCKED and event.signal is None else None
         message = GraphMessage(
-            f"{graph}-{event.number}", event.number, kind, event.at_ms, scheduler_id, graph, event.source, event.target,
-            event.signal, blocked_by,
+            f"{graph.text}-{event.number}", event.number, kind, event.at_ms, graph.scheduler_id, graph.text,
+            event.source, event.target, event.signal, blocked_by,
         )  # fmt: skip
-        return self._addressed(message, routing_key(scheduler_id, graph, routing, ""))
+        return self._addressed(message, routing_key(graph.scheduler_id, graph.text, graph.routing, ""))
 
     def _addressed(self, message: TaskMessage | GraphMessage, key: str) -> OutgoingMessage:
-        exchange = exchange_of(self._scheduler_id, message.kind)
-        return OutgoingMessage(exchange, key, message.id, message.kind, _ENCODER.encode(message))
+        return OutgoingMessage(self._exchanges[message.kind], key, message.id, message.kind, _ENCODER.encode(message))
 
 
 def _blocking_task(repo: Repo, blocked: EventRow) -> BlockingTask | None:

@@ -115,7 +115,7 @@ class SystemClock:
 
 
 #: From which share of one processor on the rest of the process counts as busy: Python runs one thread at a time.
-BUSY: Final = 0.7
+BUSY: Final = 0.35
 #: The share of the time that work which can wait takes then (`benchmarks.events`, endtoend).
 SHARE: Final = 0.04
 #: Over how long the load is measured, and the longest rest: so the load is never older than the two together.

@@ -17,8 +17,8 @@ from taskyard.core import fleet
 from taskyard.core.fleet import external_bot, is_external
 from taskyard.core.ids import Key, key_of, text_of
 from taskyard.core.matching import ID, POOL, canonical
-from taskyard.core.states import Signal, State
-from taskyard.engine.errors import outages
+from taskyard.core.states import Signal
+from taskyard.engine.errors import Failed, outages
 from taskyard.engine.failpoints import Boundary
 from taskyard.lifecycle.commands import Hello, Lease, Poll, Refusal, Renewal, Report
 from taskyard.lifecycle.external import WorkerReport, announced, external_pools, take_reports
@@ -74,7 +74,7 @@ class ExternalWorkers:
         started = {
             (one.subject, one.attempt)
             for one in events
-            if one.attempt is not None and one.target == State.RUNNING.text and is_external(one.bot)
+            if one.attempt is not None and one.signal == Signal.CLAIM.text and is_external(one.bot)
         }
         if not started:
             return []
@@ -127,6 +127,7 @@ class ExternalWorkers:
 
     async def _claim_for_pools(self, broker: "Broker", group: asyncio.TaskGroup) -> None:
         while True:
+            broker.check()
             pools = await asyncio.to_thread(self._external_pools)
             await self.declare_pools(broker, pools)
             for pool in pools:
@@ -184,14 +185,29 @@ class ExternalWorkers:
                 try:
                     readable.append((message, self._read(message.body)))
                 except Unreadable as fault:
-                    await broker.publish([_dead_letter(message, str(fault), self._engine.scheduler_id)])
-                    await message.ack()
+                    await self._put_aside(broker, message, str(fault))
             if readable:
-                await asyncio.to_thread(self._report, [report for _, report in readable])
-                for message, _ in readable:  # only now: it is durable
-                    await message.ack()
+                await self._take(broker, readable)
 
-    def _report(self, reports: Sequence[WorkerReport]) -> None:
+    async def _take(self, broker: "Broker", readable: Sequence[tuple["AbstractIncomingMessage", WorkerReport]]) -> None:
+        """Store reports and acknowledge them; put aside the one that cannot be stored."""
+        try:
+            await asyncio.to_thread(self._store, [report for _, report in readable])
+        except Failed as fault:
+            if len(readable) == 1:
+                await self._put_aside(broker, readable[0][0], str(fault))
+            else:
+                for one in readable:
+                    await self._take(broker, [one])
+            return
+        for message, _ in readable:  # only now: it is durable
+            await message.ack()
+
+    async def _put_aside(self, broker: "Broker", message: "AbstractIncomingMessage", fault: str) -> None:
+        await broker.publish([_dead_letter(message, fault, self._engine.scheduler_id)])
+        await message.ack()
+
+    def _store(self, reports: Sequence[WorkerReport]) -> None:
         answers = self._engine.transact(lambda transaction: take_reports(transaction, reports), Boundary.OTHER)
         for answer in answers:
             if isinstance(answer, Refusal):
@@ -209,6 +225,8 @@ class ExternalWorkers:
             raise Unreadable("its token is not the one that was announced for this task, attempt and fence")
         ref = (task, message.attempt, message.fence)
         if isinstance(message, WorkerHeartbeat):
+            if "\0" in (message.progress or ""):
+                raise Unreadable("its progress contains a NUL character")
             return WorkerReport(*ref, renewal=Renewal(*ref, progress=message.progress))
         result = NOTHING if message.result is msgspec.UNSET else message.result
         if len(bytes(result)) > RESULT_MAX:

@@ -232,9 +232,17 @@ def _broker_url(place: ServeOptions) -> str:
             reason = getattr(error, "strerror", None) or "it is not text"
             print_error(f"cannot read the URL of the broker from {place.amqp_file}: {reason}")
             raise CommandFailed(Exit.ERROR) from error
-    if url and (urlsplit(url).scheme not in {"amqp", "amqps"} or not urlsplit(url).hostname):
+    if url and not _is_broker(url):
         raise click.UsageError("the URL of a broker is amqp://HOST/VHOST, or amqps://... for TLS")
     return url
+
+
+def _is_broker(url: str) -> bool:
+    try:
+        found = urlsplit(url)
+        return found.scheme in {"amqp", "amqps"} and bool(found.hostname) and found.port != 0
+    except ValueError:  # of the port
+        return False
 
 
 @command("bot", BOT_EXAMPLES)
