@@ -23,6 +23,7 @@ from benchmarks.endtoend import NOOP, independent
 from benchmarks.report import Case, main
 from tests.amqp.subscriber import Received, Subscriber, in_order
 from tests.brokers import RabbitMQ
+from tests.debian import NotAvailable, find_program
 
 #: The first word of all names at the broker.
 SCHEDULER: str = "bench"
@@ -34,6 +35,11 @@ _TASKS_PER_GRAPH = 50
 def measure(quick: bool) -> Sequence[Case]:
     """Measure everything; `quick` only shows that it works."""
     part = 100 if quick else 1
+    try:
+        find_program(RabbitMQ.name)
+    except NotAvailable as fault:
+        print(f"NOT MEASURED: {fault}")
+        return []
     with RabbitMQ() as broker:
         rate = _rate(broker, 10_000 // part)
         lag = _lag(broker, 1 if quick else _STEADY_S)
