@@ -6,7 +6,7 @@ it may be shorter than requested, or empty, and still say where the next one beg
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from heapq import merge
@@ -17,7 +17,8 @@ from taskyard.core.states import GONE_WRONG, LEASED, Millis, State
 from taskyard.core.structs import value
 from taskyard.store.connection import Repo
 
-#: How many tasks one step takes from an index.
+#: How many tasks one step takes from an index. The first step of a page takes as many as the page has, and each further
+#: one four times as many: often all tasks match, and to look at 500 takes most of the time (`benchmarks.listing`).
 STEP_MAX: Final = 500
 #: How many tasks are looked at for one page: some 10 ms.
 LOOKED_MAX: Final = 5_000
@@ -63,7 +64,7 @@ def listed(repo: Repo, wanted: TaskFilter, after: int, count: int) -> ListedPage
     found: list[tuple[int, State]] = []
     looked = 0
     after = max(after, wanted.first)
-    for ids, tasks, more in _steps(repo, wanted, after):
+    for ids, tasks, more in _steps(repo, wanted, after, count + 1):
         found += tasks
         looked += len(ids)
         if len(found) > count:
@@ -79,7 +80,7 @@ def counted(repo: Repo, wanted: TaskFilter, after: int) -> tuple[Counter[str], i
     """Count tasks after an id by state, up to a number; return where to go on."""
     found = Counter[str]()
     looked = 0
-    for ids, tasks, more in _steps(repo, wanted, max(after, wanted.first)):
+    for ids, tasks, more in _steps(repo, wanted, max(after, wanted.first), STEP_MAX):
         found.update(state.text for _, state in tasks)
         looked += len(ids)
         if more and looked >= COUNTED_MAX:
@@ -87,30 +88,35 @@ def counted(repo: Repo, wanted: TaskFilter, after: int) -> tuple[Counter[str], i
     return found, None
 
 
-def _steps(repo: Repo, wanted: TaskFilter, after: int) -> Iterator[tuple[list[int], list[tuple[int, State]], bool]]:
+def _steps(
+    repo: Repo, wanted: TaskFilter, after: int, size: int
+) -> Iterator[tuple[list[int], list[tuple[int, State]], bool]]:
     """Yield the tasks of each step: those that were looked at, those that match, and whether there may be more."""
     indexes = _indexes(repo, wanted)
-    more = True
+    more, size = True, min(size, STEP_MAX)
     while more:
-        ids, more = _next(indexes, after)
+        ids, place, more = _next(indexes, after, size)
         if ids and ids[-1] >= wanted.last:
             ids, more = [id for id in ids if id <= wanted.last], False
-        yield ids, _matching(repo, wanted, ids), more
+        # Tags have the first indexes; the tasks of one have its tag.
+        other_tags = [tag for number, tag in enumerate(wanted.tags) if number != place]
+        yield ids, _matching(repo, wanted, ids, other_tags), more
+        size = min(size * 4, STEP_MAX)
         if ids:
             after = ids[-1]
 
 
-def _next(indexes: list[Index], after: int) -> tuple[list[int], bool]:
-    """Return the next tasks of the index that excludes most, and whether it has more."""
-    steps = [index(after, STEP_MAX) for index in indexes]
-    ended = [ids for ids in steps if len(ids) < STEP_MAX]
+def _next(indexes: list[Index], after: int, size: int) -> tuple[list[int], int, bool]:
+    """Return the next tasks of the index that excludes most, the place of that index, and whether it has more."""
+    steps = [(index(after, size), place) for place, index in enumerate(indexes)]
+    ended = [step for step in steps if len(step[0]) < size]
     if ended:
-        return min(ended, key=len), False
-    return max(steps, key=lambda ids: ids[-1]), True
+        return *min(ended, key=lambda step: len(step[0])), False
+    return *max(steps, key=lambda step: step[0][-1]), True
 
 
 def _indexes(repo: Repo, wanted: TaskFilter) -> list[Index]:
-    """Return the indexes of the conditions; that of all tasks, if no condition has one."""
+    """Return the indexes of the conditions, those of tags first; that of all tasks, if no condition has one."""
     found: list[Index] = [partial(repo.task_list.with_tag, tag) for tag in wanted.tags]
     if wanted.graph is not None:
         found.append(partial(repo.task_list.of_graph, wanted.graph))
@@ -128,9 +134,9 @@ def _in_states(repo: Repo, states: frozenset[State], after: int, count: int) -> 
     return list(merge(*parts))[:count]
 
 
-def _matching(repo: Repo, wanted: TaskFilter, ids: list[int]) -> list[tuple[int, State]]:
-    """Return those of some tasks that meet every condition."""
-    for tag in wanted.tags:
+def _matching(repo: Repo, wanted: TaskFilter, ids: list[int], tags: Collection[str]) -> list[tuple[int, State]]:
+    """Return those of some tasks that meet every condition; `tags` are those that have to be looked at."""
+    for tag in tags:
         ids = repo.task_list.tagged(ids, tag)
     if wanted.bot:
         ids = repo.task_list.tried_by(ids, wanted.bot)
