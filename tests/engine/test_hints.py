@@ -12,6 +12,7 @@ import pytest
 
 from taskyard.core.matching import canonical
 from taskyard.core.states import Signal
+from taskyard.engine import background
 from taskyard.engine.engine import Engine
 from taskyard.engine.hints import HintThread
 from taskyard.lifecycle.commands import Cancel, Hello, Output, Poll, Renewed
@@ -41,7 +42,9 @@ def engines(url: str, number: int = 2, **options: Any) -> Iterator[list[Engine]]
 
 
 @pytest.fixture
-def two(postgres_url: str) -> Iterator[list[Engine]]:
+def two(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Engine]]:
+    """Two servers that sweep once, at their start: what is noticed later is noticed by hints."""
+    monkeypatch.setattr(background, "SWEEP_MS", 3_600_000)
     with engines(postgres_url) as found:
         yield found
 
@@ -118,6 +121,21 @@ def test_a_parked_poll_of_a_bot_that_changed_at_another_server_is_answered(two: 
     asked = parked(one)
     other.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default", "gpu": "one"}), 8))
     assert asked.result(WAIT_S) == EMPTY
+
+
+def test_a_bot_that_repeats_its_poll_at_another_server_gets_no_lease_where_it_does_not_wait_any_more(
+    two: list[Engine],
+) -> None:
+    """A connection that was lost without a word: the first server does not know that the bot has gone."""
+    one, other = two
+    hello(one)
+    asked = one.ask(Poll, poll := Poll("b1", "s1", "lost", want=1, wait_ms=600_000))
+    wait_until(lambda: one._writer.parked_polls.holds(poll))
+    assert leases(other.ask(Poll, poll)) == ()
+    assert asked.result(WAIT_S) == EMPTY
+    again = parked(other)
+    submitted(one)
+    assert len(leases(again)) == 1
 
 
 def test_waiting_requests_are_woken_by_changes_at_another_server(two: list[Engine]) -> None:

@@ -1,13 +1,17 @@
 """Several servers of one database: any of them does, and one that dies, freezes or restarts costs no task."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from taskyard.sdk import Client
+from taskyard.sdk.bot_http import ServerConnection
 from taskyard.sdk.errors import Overloaded, Unreachable
+from taskyard.wire.bot_protocol import Hello, Poll
 from tests.cli.waiting import until
 from tests.effort import SOAK
 from tests.postgres import Postgres
@@ -101,7 +105,6 @@ def test_acknowledged_graphs_end_and_no_attempts_overlap_whatever_happens_to_ser
             second.database.hold()
             submitter.wait_for(GRAPHS)
             second.database.release()
-            first.restart()
             submitter.wait_for(GRAPHS)
         for id in submitter.stop():
             assert one.client.wait(id, 120).state == "finished", id
@@ -125,9 +128,33 @@ def test_rolling_restarts_lose_no_lease_and_no_result_and_fail_no_request(pair: 
     assert {tuple(numbers) for numbers in attempts(folder).values()} == {(1,)}, "nothing was tried again"
 
 
-def test_a_server_that_stops_answers_its_parked_poll_at_once(pair: Group) -> None:
-    until(lambda: all(bot.busy == 0 for bot in pair.client.bots()), "the bot waits for work")
-    server = pair.servers[0]
-    server.stop()
-    assert "Cancel" not in server.log, "no request had to be cut off"
+def test_an_output_and_a_graph_are_followed_at_any_server(pair: Group, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    clients = [pair.client_of(server) for server in pair.servers]
+    script = f"echo one; until [ -e {go} ]; do sleep 0.05; done; echo two"
+    made = clients[0].submit({"tasks": {"t": {"task": {"payload": {"script": script}}}}})
+    follows = [client.follow(made.nameMapping["t"]) for client in clients]
+    assert [next(pieces) for pieces in follows] == [b"one\n", b"one\n"]
+    go.touch()
+    assert [b"".join(pieces) for pieces in follows] == [b"two\n", b"two\n"]
+    assert [client.wait(made.graph_id, 60).state for client in clients] == ["finished", "finished"]
+
+
+def test_a_server_that_stops_answers_the_polls_that_wait_at_it(pair: Group) -> None:
+    server, other = pair.servers
+    client = pair.client_of(other)
+    hello = Hello(bot="lone", session="s/1", dimensions={"only": ["lone"]}, slots=1)
+    poll = Poll("lone", "s/1", "p1", want=1, wait_ms=600_000)
+
+    async def act() -> int:
+        connection = ServerConnection(server.url, {"authorization": f"Bearer {pair.bot_token}"})
+        assert (await connection.ask("POST", "/api/v1/bot/hello", msgspec.json.encode(hello))).status == 200
+        seen = client.bot("lone").last_seen_ms
+        asked = asyncio.create_task(connection.ask("POST", "/api/v1/bot/poll", msgspec.json.encode(poll), 600.0))
+        while client.bot("lone").last_seen_ms == seen:
+            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(server.stop) == 0
+        return (await asked).status
+
+    assert asyncio.run(act()) == 200
     server.start()

@@ -8,7 +8,6 @@ sure of that before it takes more.
 import asyncio
 import contextlib
 import logging
-import random
 import secrets
 import signal
 import socket
@@ -40,8 +39,8 @@ from taskyard.bot.server_client import (
     ServerUnavailable,
     SessionUnknown,
     TroubleReporter,
-    is_ready,
     retry_until_answered,
+    return_home,
 )
 from taskyard.bot.state_folder import StateFolder, StateFolderInUse
 from taskyard.bot.task_user import TaskUser
@@ -55,8 +54,6 @@ IDLE_TICK_SECONDS: Final = 1.0
 PARKED_SECONDS_MAX: Final = 2.0
 #: How long a bot that ends at once, or with nothing in hand, tries to tell the server.
 GOODBYE_SECONDS_MAX: Final = 5.0
-#: How often a bot that had to leave its server looks at most whether it is back.
-HOME_SECONDS: Final = 30.0
 #: The maintenance reason that a bot reports while its runner does not answer.
 RUNNER_FROZEN: Final = "its runner does not answer"
 #: A runner that dies this often in one bot process will not work.
@@ -137,7 +134,7 @@ class Agent:
         await asyncio.to_thread(process_cleanup.kill_marked, self._config.marker)
         self._state.clear_work()
         self._start_runner()
-        jobs = (self._tick(), self._refresh_on_request(), self._return_home())
+        jobs = (self._tick(), self._refresh_on_request(), return_home(self._config))
         aside = [asyncio.ensure_future(one) for one in jobs]
         try:
             return await self._session()
@@ -405,15 +402,6 @@ class Agent:
             await self._refresh.wait()
             self._refresh.clear()
             await retry_until_answered(self._hello.hello_once)
-
-    async def _return_home(self) -> None:
-        """Go back to the server that this bot began with once it is back, so that bots stay spread over the servers."""
-        servers = self._config.servers
-        while len(servers) > 1:
-            await asyncio.sleep(HOME_SECONDS * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
-            if servers.current != servers.home and await is_ready(servers.home, self._config.tls):
-                _LOG.info("going back to %s", servers.home)
-                servers.go_home()
 
     async def _unless_signalled(self, what: Awaitable[object], *also: asyncio.Event) -> bool:
         """Wait for something; False if a signal to end came first."""

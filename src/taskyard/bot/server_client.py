@@ -34,6 +34,8 @@ REPEAT_SECONDS: Final = 60.0
 TROUBLES_MAX: Final = 200
 #: How long to try to send a report. After that the problem is only in the log.
 SEND_SECONDS_MAX: Final = 60.0
+#: How often a bot that had to leave its server looks at most whether it is back.
+HOME_SECONDS: Final = 30.0
 #: How long a server may take to say that it is ready.
 READY_SECONDS_MAX: Final = 5.0
 #: How often the server may answer with an error. A server that cannot be reached is asked for as long as the lease
@@ -210,7 +212,17 @@ def _pause_s(tries: int, retry_after: float | None, longest_s: float) -> float:
     return max(pause, retry_after * random.uniform(1.0, 1.2)) if retry_after else pause  # noqa: S311 - no secret
 
 
-async def is_ready(url: str, tls: ssl.SSLContext | None) -> bool:
+async def return_home(config: BotConfig) -> None:
+    """Go back to the server that this bot began with whenever it is back, so that bots stay spread over the servers."""
+    servers = config.servers
+    while len(servers) > 1:
+        await asyncio.sleep(HOME_SECONDS * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
+        if servers.current != servers.home and await _is_ready(servers.home, config.tls):
+            _LOG.info("going back to %s", servers.home)
+            servers.go_home()
+
+
+async def _is_ready(url: str, tls: ssl.SSLContext | None) -> bool:
     """Whether a server answers and can use its database."""
     connection = ServerConnection(url, None, tls)
     try:

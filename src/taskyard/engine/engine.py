@@ -523,9 +523,9 @@ class Engine:
         """Answer a parked poll now, with nothing."""
         self.writer_thread.leave(poll)
 
-    def stop_parking(self) -> None:
-        """Answer all parked polls, and park none from now on."""
-        self.writer_thread.stop_parking()
+    def allow_parking(self, allowed: bool) -> None:
+        """Let polls wait for work, or answer all that do and let none wait from now on."""
+        self.writer_thread.allow_parking(allowed)
 
     def ask(self, kind: type, command: Command, *, decoded: bool = False) -> "Future[Any]":
         """Queue a command, to run in one transaction with others; an invalid one is answered at once.

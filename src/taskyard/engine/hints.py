@@ -218,7 +218,7 @@ class HintThread:
             return
         queues = transaction.left_in_queues()
         _, printed = self._followed.among(transaction.printed_tasks()) if self._followed else ((), ())
-        stopping, bots, graphs = transaction.stopping, transaction.changed_bots, transaction.changed_graphs
+        stopping, bots, graphs = transaction.stopping, transaction.bots_elsewhere, transaction.changed_graphs
         if not any((queues, printed, stopping, bots, graphs, transaction.is_dirty)):
             return
         with self._lock:

@@ -303,10 +303,10 @@ class WriterThread:
             if not self._closed:
                 self._arrived.put(_QueueItem(hint=hint))
 
-    def stop_parking(self) -> None:
-        """Answer all parked polls, and park none from now on: the server is about to stop."""
-        self._parks = False
-        self.offer(Hint("", everything=True))
+    def allow_parking(self, allowed: bool) -> None:
+        """Let polls wait, or answer all that do and let none wait from now on: the server is about to stop."""
+        self._parks = allowed
+        self.offer(Hint("", everything=True))  # has the writer look at once
 
     @property
     def waiting(self) -> int:

@@ -57,12 +57,15 @@ def poll(transaction: Transaction, polls: Sequence[Poll]) -> list[PollOutcome | 
     answers: list[PollOutcome | Refusal] = [bot if isinstance(bot, Refusal) else EMPTY for bot in callers]
     reports, renewals, outputs = iter(ended), iter(renewed), iter(stored)
     for (place, one, _), given, request in zip(known, leases, requests, strict=True):
+        is_late = not given and is_repeated(request)
+        if is_late:
+            transaction.note_repeating(one.bot)
         answers[place] = PollOutcome(
             tuple(islice(reports, len(one.reports))) if one.reports else (),
             tuple(islice(renewals, len(one.renewals))) if one.renewals else (),
             given,
             tuple(islice(outputs, len(one.outputs))) if one.outputs else (),
-            not given and is_repeated(request),
+            is_late,
             ending=transaction.registry.ending(one.bot),
         )
     return answers

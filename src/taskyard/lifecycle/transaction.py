@@ -171,6 +171,7 @@ class Transaction:
         self._attempts_ended = False
         self._serves_all_queues = False
         self._printed: set[int] = set()
+        self._repeating_bots: set[str] = set()
         # Reads, as of when this transaction first asked.
         self._graphs: dict[int, GraphRecord] = {}
         self._bots: tuple[BotFacts, ...] | None = None
@@ -429,11 +430,20 @@ class Transaction:
         """Have parked polls learn of tasks that another server asked to stop, if they are still to be stopped."""
         self._stopping += [task for task in self.lock_tasks(tasks).values() if task.state in _TO_STOP]
 
+    def note_repeating(self, bot: str) -> None:
+        """Note that a bot repeats a poll: the first copy may wait at another server, on a connection that is lost."""
+        self._repeating_bots.add(bot)
+
     def note_printed(self, tasks: Collection[int]) -> None:
         """Note that tasks printed something."""
         self._printed.update(tasks)
 
     # What other servers may wait for.
+
+    @property
+    def bots_elsewhere(self) -> Collection[str]:
+        """Bots whose polls other servers have to answer: they have changed, or have come here."""
+        return self._changed_bots | self._repeating_bots
 
     @property
     def changed_graphs(self) -> Sequence[int]:

@@ -94,6 +94,7 @@ class BotApi:
             "/api/v1/bot/goodbye": self._goodbye,
             "/api/v1/bot/trouble": self._trouble,
         }
+        context.engine.allow_parking(True)  # an earlier server of this engine may have stopped
         context.on_close.append(self.close)
         context.auth.on_revoke.append(self._end_polls_of)
 
@@ -103,7 +104,7 @@ class BotApi:
 
     def close(self) -> None:
         """Answer all waiting polls, and those that are still to come, at once."""
-        self._engine.stop_parking()
+        self._engine.allow_parking(False)
 
     def _end_polls_of(self, token: str) -> None:
         """Answer the waiting polls of a token that is revoked: its bot gets no more leases."""
