@@ -61,8 +61,9 @@ def running(store: Store, clock: Clock | None = None, *, events: bool = True, ti
     try:
         yield engine
     finally:
-        for thread in (engine.relay, engine.retention, engine.background):
-            thread.stop()
+        for thread in (engine.hints, engine.retention, engine.relay, engine.stats, engine.background):
+            if thread is not None:
+                thread.stop()
         engine.writer_thread.stop()
 
 
