@@ -99,8 +99,15 @@ class FlakyStore:
 class EngineHarness:
     """An engine with a fake clock: submits graphs, and plays bots that poll and report."""
 
-    def __init__(self, url: str, events: bool = True, ticks: bool = True, lease_ms: int = LEASE_MS) -> None:
-        self.clock = FakeClock()
+    def __init__(
+        self,
+        url: str,
+        events: bool = True,
+        ticks: bool = True,
+        lease_ms: int = LEASE_MS,
+        clock: FakeClock | None = None,  # that other servers have, too
+    ) -> None:
+        self.clock = clock or FakeClock()
         self.store = FlakyStore(open_store(url))
         self.engine = Engine(self.store, self.clock, events=events, ticks=ticks, lease_ms=lease_ms)
         self.engine.writer_thread.start()
