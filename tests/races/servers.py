@@ -35,6 +35,16 @@ from tests.races import invariants
 Answer = TypeVar("Answer")
 #: The place before a commit, as if it were a statement.
 COMMIT: Final = "commit"
+#: Who has the same key at this moment though they exclude each other, and which pool carries too much; one alone may.
+CLASHES = """
+SELECT m.key FROM task_mutex m JOIN task t ON t.id = m.task_id WHERE t.state IN ('waiting', 'running', 'stopping')
+ GROUP BY m.key HAVING count(*) > 1 AND (count(DISTINCT m.party) > 1 OR count(m.party) < count(*))
+"""
+OVERUSE = """
+SELECT p.name, sum(t.weight) FROM task t JOIN queue q ON q.id = t.queue_id JOIN pool p ON p.name = q.pool
+ WHERE t.state IN ('waiting', 'running', 'stopping') GROUP BY p.name, p.capacity HAVING sum(t.weight) > p.capacity
+   AND count(*) > 1
+"""
 #: How many histories an audit replays; the checker of invariants walks through every one anyway.
 HISTORIES_MAX: Final = 100
 
@@ -275,6 +285,24 @@ class Server:
             for id in list(found.tasks)[:HISTORIES_MAX]:
                 assert str(replay(read_history(repo, id))) == found.tasks[id]["state"]
         return found
+
+
+@contextmanager
+def watched(servers: list[Server], found: list[object]) -> Iterator[None]:
+    """After every commit of every server, check exclusion and capacity."""
+    connections = [psycopg.connect(server.url, autocommit=True) for server in servers]
+
+    def looking(connection: "psycopg.Connection[tuple[object, ...]]") -> Callable[[], None]:
+        return lambda: found.extend([*connection.execute(CLASHES), *connection.execute(OVERUSE)])
+
+    for server, connection in zip(servers, connections, strict=True):
+        server.store.after_commit = looking(connection)
+    try:
+        yield
+    finally:
+        for server, connection in zip(servers, connections, strict=True):
+            server.store.after_commit = lambda: None
+            connection.close()
 
 
 def ended(lease: Lease, signal: Signal = Signal.SUCCEED) -> Report:

@@ -1,9 +1,7 @@
 """Passes of several servers: one at a time, no task is admitted that must not be, and none is forgotten."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
 
-import psycopg
 import pytest
 
 from taskyard.lifecycle.admission.pools import add_pool_contenders, set_pool
@@ -12,23 +10,15 @@ from taskyard.lifecycle.commands import Done
 from taskyard.store.repo.admission import PoolRow
 from tests.engine.harness import WAIT_S, graph, task
 from tests.lifecycle.harness import Labels
+from tests.races import invariants
 from tests.races.conftest import Open
-from tests.races.servers import COMMIT, Server, run_concurrently, wait_for_lock_wait
+from tests.races.servers import COMMIT, Server, run_concurrently, wait_for_lock_wait, watched
 
 Pair = tuple[Server, Server]
 #: How many tasks contend for a few keys and one pool.
 MANY = 120
 CAPACITY = 6
 POOL = {"pool": "default"}
-#: Who has the same key at this moment though they exclude each other, and which pool carries too much.
-CLASHES = """
-SELECT m.key FROM task_mutex m JOIN task t ON t.id = m.task_id WHERE t.state IN ('waiting', 'running', 'stopping')
- GROUP BY m.key HAVING count(*) > 1 AND (count(DISTINCT m.party) > 1 OR count(m.party) < count(*))
-"""
-OVERUSE = """
-SELECT p.name, sum(t.weight) FROM task t JOIN queue q ON q.id = t.queue_id JOIN pool p ON p.name = q.pool
- WHERE t.state IN ('waiting', 'running', 'stopping') GROUP BY p.name, p.capacity HAVING sum(t.weight) > p.capacity
-"""
 
 
 def mutex(*keys: str) -> list[dict[str, str]]:
@@ -41,24 +31,6 @@ def held(*keys: str, **said: object) -> dict[str, object]:
     return task(mutexes=mutex(*keys), **said)
 
 
-@contextmanager
-def watched(servers: list[Server], found: list[object]) -> Iterator[None]:
-    """After every commit of every server, check exclusion and capacity."""
-    connections = [psycopg.connect(server.url, autocommit=True) for server in servers]
-
-    def looking(connection: "psycopg.Connection[tuple[object, ...]]") -> Callable[[], None]:
-        return lambda: found.extend([*connection.execute(CLASHES), *connection.execute(OVERUSE)])
-
-    for server, connection in zip(servers, connections, strict=True):
-        server.store.after_commit = looking(connection)
-    try:
-        yield
-    finally:
-        for server, connection in zip(servers, connections, strict=True):
-            server.store.after_commit = lambda: None
-            connection.close()
-
-
 def contending(servers: list[Server]) -> Labels:
     """A pool with little capacity, and many tasks for it, with mutexes that exclude each other."""
     servers[0].engine.transact(lambda transaction: set_pool(transaction, PoolRow("default", CAPACITY, False), "ann"))
@@ -67,27 +39,29 @@ def contending(servers: list[Server]) -> Labels:
     return servers[0].submit(graph(**nodes))
 
 
-def test_passes_of_many_servers_at_once_never_admit_too_much_and_drop_no_task(servers: Open) -> None:
-    three = servers(3)
-    for server in three:
+@pytest.mark.parametrize(("count", "threads"), [(3, 1), (2, 4)], ids=["three servers", "eight threads on two servers"])
+def test_passes_at_once_never_admit_too_much_and_drop_no_task(servers: Open, count: int, threads: int) -> None:
+    several = servers(count)
+    for server in several:
         server.hello()
-    labels = contending(three)
+    labels = contending(several)
     found: list[object] = []
 
     def run(server: Server) -> int:
         """Pass, take one, end it, until all is done."""
         ran = 0
-        while three[0].graph_state(labels.graph) == "running":
+        while several[0].graph_state(labels.graph) == "running":
             server.engine.schedule()
             for lease in server.claim(1):
                 ran += isinstance(server.end(lease), Done)
         return ran
 
-    with watched(three, found):
-        ran = run_concurrently(*(lambda server=server: run(server) for server in three))
+    with watched(several, found):
+        ran = run_concurrently(*(lambda server=server: run(server) for server in several * threads))
     assert found == []
     assert sum(ran) == MANY
-    assert set(three[0].states(labels).values()) == {"successful"}
+    assert set(several[0].states(labels).values()) == {"successful"}
+    assert admissions(several[0], labels) == {1: MANY}, "a task was admitted twice"
 
 
 def test_a_server_that_finds_a_pass_in_progress_returns_at_once(pair: Pair) -> None:
@@ -158,6 +132,12 @@ def test_a_task_that_comes_while_its_pool_gets_a_capacity_is_counted_there(pair:
     assert set(one.states(labels).values()) == {"waiting"}
     with one.store.read() as repo:
         assert {task.needs_admission for task in repo.tasks.read(list(labels.values()))} == {True}
+
+
+def admissions(server: Server, labels: Labels) -> Counter[int]:
+    """Count how often each task was admitted."""
+    facts = invariants.read(server.url)
+    return Counter(facts.signals(id)["admit"] for id in labels.values())
 
 
 def limit(server: Server) -> None:

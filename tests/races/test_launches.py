@@ -1,5 +1,7 @@
 """Launches on two servers: each update is made once, joined by all who need it, and no link is forgotten."""
 
+from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,16 +10,23 @@ from taskyard.core.catalogue.launched import Wanted
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import canonical
 from taskyard.engine.launch import TEMPLATE
-from taskyard.lifecycle.commands import Cancel, Hello
+from taskyard.lifecycle.commands import Cancel, Done, Hello
 from taskyard.lifecycle.launch import LaunchStored
+from tests.effort import SOAK
 from tests.engine.harness import WAIT_S
+from tests.engine.launch_history import Rules, Uses, check_updates, read_work
 from tests.engine.launches import TOOLS, apply, job, project
 from tests.lifecycle.harness import Labels
-from tests.races.servers import COMMIT, Server, run_in_lockstep, wait_for_lock_wait
+from tests.races.servers import COMMIT, Server, run_concurrently, run_in_lockstep, wait_for_lock_wait, watched
 
 ON_LAUNCH: dict[str, Any] = {"update_on_launch": True}
 #: How often two servers launch the same at once.
 PAIRS = 20
+#: Jobs that are launched before any may run; the templates and the capacity that they share; threads at each server.
+BACKLOG = 5_000 if SOAK else 240
+TEMPLATES = 12
+CAPACITY = 8
+THREADS = 4
 
 
 @pytest.fixture
@@ -127,3 +136,52 @@ def test_an_update_is_not_canceled_under_a_launch_that_joins_it(
     assert isinstance(found, Labels)
     run_all(one, two)
     assert set(one.states(found).values()) == {"successful"}, text_of(Key(found.graph))
+
+
+def test_a_backlog_of_launched_jobs_drains_in_order_on_two_servers(pair: tuple[Server, Server]) -> None:
+    one, _ = pair
+    limited = {"kind": "pool", "name": "default", "capacity": CAPACITY}
+    resources = [project(f"p{number}", update_cache_timeout="1h", **ON_LAUNCH) for number in range(TEMPLATES)]
+    jobs = [job(f"t{number}", **uses_of(number)) for number in range(TEMPLATES)]
+    apply(one.engine, limited, *resources, *jobs)
+    each = BACKLOG // (2 * THREADS)
+
+    def launch_some(server: Server, first: int) -> None:
+        for number in range(each):
+            launch(server, f"t{(first + number) % TEMPLATES}")
+
+    run_concurrently(*(partial(launch_some, pair[place % 2], place) for place in range(2 * THREADS)))
+    one.clock.advance(1_000)
+    ended: list[int] = []  # appended to by all threads
+
+    def work(server: Server, sees_to_links: bool) -> None:
+        while len(ended) < each * 2 * THREADS + TEMPLATES:
+            if sees_to_links:
+                server.settle()
+            server.engine.schedule()
+            for lease in server.claim(4):
+                assert isinstance(server.end(lease), Done)
+                ended.append(lease.task)
+
+    found: list[object] = []
+    with watched([*pair], found):
+        run_concurrently(*(partial(work, pair[place % 2], place < 2) for place in range(2 * THREADS)))
+    assert found == []
+    one.settle()
+    uses = {
+        f"t{number}": Uses(f"p{number}", resources=frozenset({f"project:p{number}"})) for number in range(TEMPLATES)
+    }
+    with one.store.read() as repo:
+        done = read_work(repo, 0)
+        check_updates(repo, done, Rules(uses, {}))
+    assert Counter((work.state, len(work.held)) for work in done) == {("successful", 1): len(ended)}
+    for name in uses:
+        in_order = sorted((work for work in done if work.name == name), key=lambda work: work.turn)
+        begun = [work.held[0].since for work in in_order]
+        assert begun == sorted(begun), f"jobs of {name} did not begin in the order of their creation"
+
+
+def uses_of(number: int) -> dict[str, object]:
+    """Every third template allows several jobs at once, and one weighs more than the pool carries."""
+    weight = {1: 2, 2: CAPACITY + 1}.get(number, 1)
+    return {"project": f"p{number}", "allow_simultaneous": number % 3 == 0, "weight": weight}
