@@ -5,6 +5,8 @@ import json
 import socket
 import subprocess
 import sys
+import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,11 @@ from taskyard.bot.ansible import HOSTS_MAX, TASKS_MAX, Summary, static_inventory
 from taskyard.bot.secret_files import SecretFiles
 from taskyard.wire.attempt_limits import RESULT_MAX
 from taskyard.wire.bot_protocol import Report
-from taskyard.wire.plays import BOT_FAILED_EXIT
+from taskyard.wire.plays import BOT_FAILED_EXIT, MISSING_EXIT
 from tests.bot.fake_server import Bot, FakeServer, bot, serving
 from tests.bot.own_programs import python_without, run_program
 from tests.cli.waiting import is_gone, until
+from tests.each_row import each_row
 
 PASSWORD = "canary-of-the-sudo"  # noqa: S105
 #: A program in the place of sudo: it asks for the password, and runs the command if it is right.
@@ -348,6 +351,94 @@ def test_a_bot_without_ansible_announces_none_and_says_so(tmp_path: Path) -> Non
 
 
 # The parts.
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A project whose playbook uses a role and a role of a collection, both in archives of their own."""
+    made = tmp_path / "made"
+    greet = json.dumps([{"debug": {"msg": "hello from the role {{ role_name }}"}}])
+    for folder in (made / "plain" / "tasks", made / "ann" / "tools" / "roles" / "greet" / "tasks"):
+        folder.mkdir(parents=True)
+        (folder / "main.yml").write_text(greet)
+    (made / "plain" / "meta").mkdir()
+    about = {"author": "ann", "description": "x", "license": "x", "min_ansible_version": "2.16"}
+    (made / "plain" / "meta" / "main.yml").write_text(json.dumps({"galaxy_info": about}))
+    collection = made / "ann" / "tools"
+    (collection / "README.md").write_text("x")
+    (collection / "galaxy.yml").write_text(
+        json.dumps({"namespace": "ann", "name": "tools", "version": "1.0.0", "readme": "README.md", "authors": ["ann"]})
+    )
+    folder = tmp_path / "site"
+    (folder / "archives").mkdir(parents=True)
+    galaxy = Path(sys.executable).with_name("ansible-galaxy")
+    build = [str(galaxy), "collection", "build", str(collection), "--output-path", str(folder / "archives")]
+    subprocess.run(build, check=True, capture_output=True, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
+    with tarfile.open(folder / "archives" / "plain.tar.gz", "w:gz") as archive:
+        archive.add(made / "plain", "plain")
+    roles = [{"include_role": {"name": name}} for name in ("plain", "ann.tools.greet")]
+    (folder / "site.yml").write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": roles}]))
+    return folder
+
+
+def test_what_a_project_requires_is_installed_from_its_own_files(site: Path) -> None:
+    (site / "roles").mkdir()
+    (site / "roles" / "requirements.yml").write_text("- {src: ./archives/plain.tar.gz, name: plain}\n")
+    (site / "requirements.yaml").write_text("collections: [{name: ./archives/ann-tools-1.0.0.tar.gz, type: file}]\n")
+    code, said, _ = run_program("ansible", {"playbook": "site.yml", "inventory": on("a")}, site)
+    assert code == 0, said
+    assert "hello from the role plain" in said
+    assert "hello from the role greet" in said
+    assert not (site / "roles" / "plain").exists(), "it is for this attempt alone"
+
+
+def test_what_is_among_the_files_is_not_fetched_and_other_paths_still_count(site: Path, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    (site / "collections" / "ansible_collections" / "ann").mkdir(parents=True)
+    (made / "ann" / "tools").rename(site / "collections" / "ansible_collections" / "ann" / "tools")
+    (site / "mine").mkdir()
+    (made / "plain").rename(site / "mine" / "plain")
+    (site / "ansible.cfg").write_text("[defaults]\nroles_path = mine\n")
+    (site / "requirements.yml").write_text(
+        "roles: [{src: ./archives/plain.tar.gz, name: other}]\ncollections: ['ann.tools:>=1.0']\n"
+    )
+    code, said, _ = run_program("ansible", {"playbook": "site.yml", "inventory": on("a")}, site)
+    assert code == 0, said
+    assert "other was installed" in said
+    assert "hello from the role plain" in said
+
+
+@each_row(
+    ("file", "body", "message"),
+    [
+        ("requirements.yml", "roles: [ann.web]", "could not install these roles: ann.web from NOBODY"),
+        (
+            "collections/requirements.yml",
+            "collections: [{name: ann.tools, source: 'NOBODY/hub/'}]",
+            "could not install these collections: ann.tools from NOBODY/hub/",
+        ),
+        (
+            "roles/requirements.yml",
+            "[{src: 'NOBODY/web.tar.gz'}]",
+            "could not install these roles: NOBODY/web.tar.gz",
+        ),
+        ("requirements.yml", "roles: x", "needs a list of roles, or an object with"),
+        ("requirements.yml", "a: [", "is no YAML"),
+    ],
+)
+def test_what_cannot_be_had_is_an_error_that_names_its_source(file: str, body: str, message: str) -> None:
+    with tempfile.TemporaryDirectory() as made, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # nobody listens there
+        nobody = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        site, message = Path(made), message.replace("NOBODY", nobody)
+        (site / file).parent.mkdir(exist_ok=True)
+        (site / file).write_text(body.replace("NOBODY", nobody))
+        (site / "site.yml").write_text("[]")
+        (site / "ansible.cfg").write_text(f"[galaxy]\nserver = {nobody}\n")
+        code, said, _ = run_program("ansible", {"playbook": "site.yml", "inventory": on("a")}, site)
+    assert code == MISSING_EXIT, said
+    assert f"taskyard: {file}: " in said
+    assert message in said.splitlines()[-1], said
 
 
 def test_a_summary_is_bounded_and_keeps_the_failures() -> None:

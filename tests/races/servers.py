@@ -309,7 +309,7 @@ def ended(lease: Lease, signal: Signal = Signal.SUCCEED) -> Report:
     return Report(lease.task, lease.attempt, lease.fence, signal)
 
 
-def run_concurrently(*acts: Callable[[], Answer]) -> list[Answer]:
+def run_concurrently(*acts: Callable[[], Answer], within_s: float = WAIT_S) -> list[Answer]:
     """Call functions at the same moment, each in its own thread; return their answers in order."""
     start = Barrier(len(acts))
 
@@ -318,7 +318,7 @@ def run_concurrently(*acts: Callable[[], Answer]) -> list[Answer]:
         return one()
 
     with ThreadPoolExecutor(len(acts)) as threads:
-        return [each.result(WAIT_S) for each in [threads.submit(act, one) for one in acts]]
+        return [each.result(within_s) for each in [threads.submit(act, one) for one in acts]]
 
 
 def run_in_lockstep(*rows: Sequence[Callable[[], Answer]]) -> list[tuple[Answer, ...]]:

@@ -12,21 +12,24 @@ from taskyard.core.matching import canonical
 from taskyard.engine.launch import TEMPLATE
 from taskyard.lifecycle.commands import Cancel, Done, Hello
 from taskyard.lifecycle.launch import LaunchStored
+from taskyard.lifecycle.poll import PollOutcome
 from tests.effort import SOAK
 from tests.engine.harness import WAIT_S
 from tests.engine.launch_history import Rules, Uses, check_updates, read_work
 from tests.engine.launches import TOOLS, apply, job, project
 from tests.lifecycle.harness import Labels
-from tests.races.servers import COMMIT, Server, run_concurrently, run_in_lockstep, wait_for_lock_wait, watched
+from tests.races.servers import COMMIT, Server, ended, run_concurrently, run_in_lockstep, wait_for_lock_wait, watched
 
 ON_LAUNCH: dict[str, Any] = {"update_on_launch": True}
 #: How often two servers launch the same at once.
 PAIRS = 20
 #: Jobs that are launched before any may run; the templates and the capacity that they share; threads at each server.
 BACKLOG = 5_000 if SOAK else 240
-TEMPLATES = 12
-CAPACITY = 8
+TEMPLATES = BACKLOG // 20
+CAPACITY = BACKLOG // 30
 THREADS = 4
+#: How long the launches, or the jobs, may take together.
+BACKLOG_S = 10 * WAIT_S
 
 
 @pytest.fixture
@@ -150,33 +153,40 @@ def test_a_backlog_of_launched_jobs_drains_in_order_on_two_servers(pair: tuple[S
         for number in range(each):
             launch(server, f"t{(first + number) % TEMPLATES}")
 
-    run_concurrently(*(partial(launch_some, pair[place % 2], place) for place in range(2 * THREADS)))
+    run_concurrently(
+        *(partial(launch_some, pair[place % 2], place) for place in range(2 * THREADS)), within_s=BACKLOG_S
+    )
     one.clock.advance(1_000)
-    ended: list[int] = []  # appended to by all threads
+    done: list[int] = []  # extended by all threads
 
     def work(server: Server, sees_to_links: bool) -> None:
-        while len(ended) < each * 2 * THREADS + TEMPLATES:
+        while len(done) < each * 2 * THREADS + TEMPLATES:
             if sees_to_links:
                 server.settle()
+            server.clock.tick()
             server.engine.schedule()
-            for lease in server.claim(4):
-                assert isinstance(server.end(lease), Done)
-                ended.append(lease.task)
+            server.clock.tick()
+            leases = server.claim(CAPACITY)
+            answer = server.poll(reports=tuple(map(ended, leases)))
+            assert isinstance(answer, PollOutcome), answer
+            assert all(isinstance(one, Done) for one in answer.reports)
+            done.extend(lease.task for lease in leases)
 
     found: list[object] = []
     with watched([*pair], found):
-        run_concurrently(*(partial(work, pair[place % 2], place < 2) for place in range(2 * THREADS)))
+        acts = [partial(work, pair[place % 2], place < 2) for place in range(2 * THREADS)]
+        run_concurrently(*acts, within_s=BACKLOG_S)
     assert found == []
     one.settle()
     uses = {
         f"t{number}": Uses(f"p{number}", resources=frozenset({f"project:p{number}"})) for number in range(TEMPLATES)
     }
     with one.store.read() as repo:
-        done = read_work(repo, 0)
-        check_updates(repo, done, Rules(uses, {}))
-    assert Counter((work.state, len(work.held)) for work in done) == {("successful", 1): len(ended)}
+        works = read_work(repo, 0)
+        check_updates(repo, works, Rules(uses, {}))
+    assert Counter((work.state, len(work.held)) for work in works) == {("successful", 1): len(done)}
     for name in uses:
-        in_order = sorted((work for work in done if work.name == name), key=lambda work: work.turn)
+        in_order = sorted((work for work in works if work.name == name), key=lambda work: work.turn)
         begun = [work.held[0].since for work in in_order]
         assert begun == sorted(begun), f"jobs of {name} did not begin in the order of their creation"
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from taskyard.bot.galaxy import install_requirements
 from taskyard.bot.own_program import (
     BotFailed,
     Missing,
@@ -72,6 +73,7 @@ def _run(play: Play | str) -> int:
     for field in ("playbook", "inventory_source"):
         if isinstance(path := getattr(play, field), str):
             _check_there(path, field)
+    install_requirements()
     found = _Run(play, private, secrets)
     return found.list_hosts() if play.inventory_source is not None else found.play()
 
