@@ -82,9 +82,7 @@ def test_what_there_is_is_listed_with_the_last_update_and_launch_of_each(invoke:
     assert ["release", "workflow", "default"] in templates
 
 
-def test_a_dry_run_of_an_ad_hoc_command_launches_nothing_and_a_check_changes_nothing(
-    invoke: Invoke, tmp_path: Path
-) -> None:
+def test_a_dry_run_launches_nothing_and_shows_what_options_mean(invoke: Invoke, tmp_path: Path) -> None:
     def launched() -> list[dict[str, object]]:
         return [json.loads(line) for line in invoke("launches", "here", "-o", "jsonl").out.splitlines()]
 
@@ -101,5 +99,14 @@ def test_a_dry_run_of_an_ad_hoc_command_launches_nothing_and_a_check_changes_not
     assert made.code == 0, made.err
     (listed,) = launched()
     assert (listed["graph_id"], listed["options"]) == (made.out.strip(), {"check": True, "module": "ping"})
+    shown = [line.split(maxsplit=1) for line in invoke("show", made.out.strip()).out.splitlines()]
+    assert ["given", 'check=true, module="ping"'] in shown, shown
+    assert any(name == "launch" and said.startswith("ad_hoc here, version ") for name, said in shown), shown
+    typed = invoke("launch", "deploy", "-e", "version=1.2", "--dry-run", "-o", "json")
+    assert typed.code == 0, typed.err
+    assert (
+        json.loads(typed.out)["document"]["tasks"]["job"]["task"]["payload"]["ansible"]["extra_vars"]["version"]
+        == "1.2"
+    )
     wrong = invoke("launch", "deploy", "-m", "ping")
     assert (wrong.code, "-i, -m and -a belong to --ad-hoc" in wrong.err) == (2, True)

@@ -51,6 +51,13 @@ def test_a_launch_says_which_updates_it_uses(server: RunningServer) -> None:
     assert server.get(f"/api/v1/graphs/{update['graph_id']}")["launch"]["launch_type"] == "dependent"
 
 
+def test_variables_that_were_typed_are_stored_as_what_they_mean(server: RunningServer) -> None:
+    made = launch(server, {"name": "plain", "texts": {"n": "5", "x": "seven"}}).json
+    assert server.get(f"/api/v1/graphs/{made['graph_id']}")["launch"]["variables"] == {"n": 5, "x": "seven"}
+    again = server.ask("POST", f"/api/v1/graphs/{made['graph_id']}/relaunch", {})
+    assert again.status == 201, again.body
+
+
 def test_a_repeated_launch_is_an_echo(server: RunningServer) -> None:
     headers = {"Idempotency-Key": "once"}
     first = launch(server, {"name": "plain", "variables": {"n": 1}}, headers=headers)
@@ -71,6 +78,8 @@ def test_a_repeated_launch_is_an_echo(server: RunningServer) -> None:
         ({"name": "plain", "variables": {"n": 1}, "limit": "web"}, 400, ["limit"]),
         ({"name": "deploy", "module": "ping"}, 400, ["module"]),
         ({"name": "hosts", "kind": "ad_hoc"}, 400, ["module"]),
+        ({"name": "plain", "texts": {"n": "one", "y": "2"}}, 400, ["variables.n", "variables.y"]),
+        ({"name": "plain", "variables": {"n": 1}, "texts": {"n": "1", "x": 2}}, 400, ["texts.n", "texts.x"]),
         ({"name": "web", "kind": "project", "limit": "a", "variables": {"x": 1}}, 400, ["variables", "limit"]),
         ({"name": "hosts", "kind": "inventory", "check": True}, 400, ["check"]),
         ({"name": "hosts", "kind": "ad_hoc", "module": "ping"}, 400, ["source:hosts/a", "source:hosts/b"]),

@@ -53,12 +53,18 @@ def test_when_something_would_run_is_shown_before_it_is_saved(server: FrozenCloc
 def test_the_next_runs_of_a_schedule_are_in_the_answer_to_its_document(server: FrozenClockServer) -> None:
     later = {**NIGHTLY, "name": "later", "start": "2030-01-01T00:30:00Z"}
     off = {**NIGHTLY, "name": "off", "enabled": False}
-    dry = server.ask("POST", "/api/v1/catalogue", {"documents": [JOB, NIGHTLY, later, off], "dry_run": True}).json
+    fresh = {**NIGHTLY, "name": "fresh"}
+    dry = server.ask(
+        "POST", "/api/v1/catalogue", {"documents": [JOB, NIGHTLY, later, off, fresh], "dry_run": True}
+    ).json
     runs = {one["name"]: one["next_runs"] for one in dry["items"]}
     first = server.get("/api/v1/schedules/nightly")["next_ms"]
     assert runs["nightly"] == [first, first + HOUR_MS, first + 2 * HOUR_MS]
     assert (runs["later"], runs["off"], runs["deploy"]) == (LATER, [], None)
     assert server.ask("POST", "/api/v1/catalogue", {"documents": [later]}).json["items"][0]["next_runs"] == LATER
+    assert server.ask("POST", "/api/v1/catalogue", {"documents": [fresh, off]}).status == 200
+    listed = {one["name"]: one["next_ms"] for one in server.get("/api/v1/schedules")["items"]}
+    assert (listed["fresh"], listed["off"]) == (first, None), "no server has planned it yet"
 
 
 def test_every_fault_of_a_preview_is_told(server: FrozenClockServer) -> None:

@@ -276,22 +276,24 @@ class Client:
             raise Unset("name a graph: only the client of a running task has one of its own")
         return self._session.post(f"/graphs/{segment(named)}/tasks", {"tasks": tasks}, api.Submitted)
 
-    def launch(
+    def launch(  # noqa: PLR0913 - each is said by name
         self,
         name: str,
         variables: Mapping[str, Any] | None = None,
         *,
         kind: str = "template",
+        texts: Mapping[str, str] | None = None,
         limit: str | None = None,
         check: bool | None = None,
         key: str = "",
     ) -> api.Launched:
         """Launch a template with variables, after the updates that it needs. Repeated with its key, it changes nothing.
 
-        `limit` and `check` are for playbooks. The kinds `project`, `inventory` and `source` update these.
+        `texts` are variables as people type them: the survey says what each means. `limit` and `check` are for
+        playbooks. The kinds `project`, `inventory` and `source` update these.
         """
         said: dict[str, object] = {"kind": kind, "name": name, "variables": dict(variables or {})}
-        said |= _given(limit=limit, check=check)
+        said |= _given(texts=texts or None, limit=limit, check=check)
         return self._session.post("/launches", said, api.Launched, key=key)
 
     def preview_launch(  # noqa: PLR0913 - each is said by name
@@ -300,6 +302,7 @@ class Client:
         variables: Mapping[str, Any] | None = None,
         *,
         kind: str = "template",
+        texts: Mapping[str, str] | None = None,
         limit: str | None = None,
         check: bool | None = None,
         module: str | None = None,
@@ -310,9 +313,8 @@ class Client:
         The kind `ad_hoc` takes the name of an inventory, and a module.
         """
         said: dict[str, object] = {"kind": kind, "name": name, "variables": dict(variables or {}), "dry_run": True}
-        return self._session.post(
-            "/launches", said | _given(limit=limit, check=check, module=module, module_args=args), api.Launched
-        )
+        said |= _given(texts=texts or None, limit=limit, check=check, module=module, module_args=args)
+        return self._session.post("/launches", said, api.Launched)
 
     def ad_hoc(  # noqa: PLR0913 - each is said by name
         self,
@@ -321,13 +323,14 @@ class Client:
         args: str | None = None,
         *,
         variables: Mapping[str, Any] | None = None,
+        texts: Mapping[str, str] | None = None,
         limit: str | None = None,
         check: bool | None = None,
         key: str = "",
     ) -> api.Launched:
         """Run one module of Ansible on the hosts of an inventory."""
         said: dict[str, object] = {"kind": "ad_hoc", "name": inventory, "variables": dict(variables or {})}
-        said |= _given(limit=limit, check=check, module=module, module_args=args)
+        said |= _given(texts=texts or None, limit=limit, check=check, module=module, module_args=args)
         return self._session.post("/launches", said, api.Launched, key=key)
 
     def relaunch(self, graph: str, *, from_failed: bool = False, key: str = "") -> api.Launched:

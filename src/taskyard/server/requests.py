@@ -265,9 +265,9 @@ class Fields:
                 self._faults.add((name, place), message)
         return tuple(found)
 
-    def add_fault(self, name: str, message: str) -> None:
-        """Add a fault that the caller has found."""
-        self._faults.add((name,), message)
+    def add_fault(self, name: str, message: str, *inside: str) -> None:
+        """Add a fault that the caller has found in a field, or deeper in it."""
+        self._faults.add((name, *inside), message)
 
     def check(self) -> None:
         """Refuse the object if anything in it is wrong."""

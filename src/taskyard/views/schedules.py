@@ -20,11 +20,11 @@ RUNS_MAX: Final = 100
 
 
 def schedules(
-    repo: Repo, pools: frozenset[str] | None, after: str, count: int
+    repo: Repo, pools: frozenset[str] | None, after: str, count: int, now: Millis
 ) -> tuple[list[ScheduleView], str | None]:
     """Show schedules after a name; return where the next page begins, None at the end."""
     rows = repo.catalogue.page([_KIND], pools, (_KIND, after), count + 1)
-    return _views(repo, rows[:count], Millis(0), 0), rows[count - 1].name if len(rows) > count else None
+    return _views(repo, rows[:count], now, 0), rows[count - 1].name if len(rows) > count else None
 
 
 def schedule(repo: Repo, name: str, now: Millis, count: int) -> ScheduleView | None:
@@ -42,7 +42,7 @@ def _views(repo: Repo, rows: Sequence[DocumentRow], now: Millis, runs: int) -> l
     names = [row.name for row in rows]
     plans, graphs = repo.schedules.plans(names), repo.schedules.last_launches(names)
     return [
-        _view(row, definition, plans.get(row.name), graphs.get(row.name), next_runs(definition, now, runs))
+        _view(row, definition, plans.get(row.name), graphs.get(row.name), next_runs(definition, now, runs), now)
         for row in rows
         if (definition := _definition(row)) is not None
     ]
@@ -54,9 +54,12 @@ def _definition(row: DocumentRow) -> Schedule | None:
 
 
 def _view(
-    row: DocumentRow, definition: Schedule, plan: SchedulePlan | None, graph: int | None, runs: list[int]
+    row: DocumentRow, definition: Schedule, plan: SchedulePlan | None, graph: int | None, runs: list[int], now: Millis
 ) -> ScheduleView:
-    is_planned = plan is not None and plan.version == row.version
+    if plan is not None and plan.version == row.version:
+        next_ms = plan.next_ms
+    else:  # it was applied just now, and no server has planned it yet
+        next_ms = next(iter(next_runs(definition, now, 1)), None)
     return ScheduleView(
         name=row.name,
         pool=row.pool,
@@ -68,7 +71,7 @@ def _view(
         missed=str(definition.missed),
         overlap=str(definition.overlap),
         enabled=definition.enabled,
-        next_ms=plan.next_ms if plan is not None and is_planned else None,
+        next_ms=next_ms,
         last_ms=None if plan is None else plan.last_ms,
         last_graph_id=None if graph is None else text_of(Key(graph)),
         note=None if plan is None else plan.note,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from taskyard.core.catalogue.model import AnswerType, SurveyField
-from taskyard.core.catalogue.survey import answers
+from taskyard.core.catalogue.survey import answers, read_texts
 from tests.each_row import each_row
 
 TEXT = SurveyField("a", AnswerType.TEXT, min=2, max=3)
@@ -93,3 +93,28 @@ def test_every_fault_is_listed_and_hostile_text_is_refused() -> None:
     found = answers([TEXT, SurveyField("b", AnswerType.INTEGER)], {}, {"a": "\x00b", "b": "x", "c\ud800": 1})
     assert {one.path for one in found.faults} >= {"variables.a", "variables.b"}
     assert any("lone surrogate" in one.message for one in found.faults)
+
+
+@each_row(
+    ("field", "text", "value"),
+    [
+        (TEXT, "1.2", "1.2"),
+        (TEXT, "true", "true"),
+        (CHOICE, "7", "7"),
+        (INTEGER, "3", 3),
+        (INTEGER, "three", "three"),
+        (NUMBER, "0.5", 0.5),
+        (NUMBER, "NaN", "NaN"),
+        (BOOLEAN, "true", True),
+        (BOOLEAN, "yes", "yes"),
+        (FREE_LIST, "blue, green", ["blue", "green"]),
+        (FREE_LIST, '["a,b"]', ["a,b"]),
+        (SurveyField("b", AnswerType.TEXT), '{"x": 1}', {"x": 1}),
+        (SurveyField("b", AnswerType.TEXT), "9" * 5_000, "9" * 5_000),
+        (SurveyField("b", AnswerType.TEXT), "[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_what_people_type_is_read_as_the_type_that_the_survey_gives_it(
+    field: SurveyField, text: str, value: object
+) -> None:
+    assert read_texts([field], {"a": text}) == {"a": value}

@@ -42,7 +42,8 @@ Examples:
     taskyard launch deploy --dry-run                show what would happen
     taskyard launch --ad-hoc -i hosts -m ping       run one module
 
-A value is read as JSON if it is that, else it is a text.
+A value is read as the type that the survey of the template gives it;
+others are read as JSON if they are that, else as texts.
 Exit codes with --wait: as for submit --wait.
 """
 LAUNCHES_EXAMPLES: Final = """\
@@ -123,22 +124,21 @@ def launch(
 
     The id of its graph goes to stdout, progress to stderr.
     """
-    variables, check = _variables(how.variables), True if how.check else None
+    (variables, texts), check = _variables(how.variables), True if how.check else None
     subject = _subject(name, how)
     if how.dry_run:
         with connected(server) as client:
             kind = "ad_hoc" if how.ad_hoc else "template"
-            found = _refused(
-                lambda: client.preview_launch(
-                    subject, variables, kind=kind, limit=how.limit, check=check, module=how.module, args=how.args
-                )
-            )
+            given = {"limit": how.limit, "check": check, "module": how.module, "args": how.args}
+            found = _refused(lambda: client.preview_launch(subject, variables, kind=kind, texts=texts, **given))  # type: ignore[arg-type]
             return print_one(asdict(found), "table" if output == "name" else output, lambda: _lines(found), "")
 
     def ask(client: "Client") -> "Launched":
         if how.module is None:
-            return client.launch(subject, variables, limit=how.limit, check=check, key=key)
-        return client.ad_hoc(subject, how.module, how.args, variables=variables, limit=how.limit, check=check, key=key)
+            return client.launch(subject, variables, texts=texts, limit=how.limit, check=check, key=key)
+        return client.ad_hoc(
+            subject, how.module, how.args, variables=variables, texts=texts, limit=how.limit, check=check, key=key
+        )
 
     return _ask(server, ask, waiting, output)
 
@@ -239,27 +239,22 @@ def _refused(ask: "Callable[[], Launched]") -> "Launched":
         raise CommandFailed(Exit.USAGE) from refused
 
 
-def _variables(given: tuple[str, ...]) -> dict[str, Any]:
-    """Read variables: `key=value`, or those of `@FILE`; the later ones win."""
+def _variables(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read variables: those of `@FILE` as they are there, and the texts of `key=value`; the later ones win."""
     found: dict[str, Any] = {}
+    texts: dict[str, str] = {}
     for one in given:
         if one.startswith("@"):
-            found |= _variables_of(one[1:])
+            more = _variables_of(one[1:])
+            found |= more
+            texts = {name: text for name, text in texts.items() if name not in more}
             continue
         name, equals, text = one.partition("=")
         if not equals or not name:
             raise click.UsageError(f"{one!r} is no variable: write KEY=VALUE, or @FILE")
-        found[name] = _value(text)
-    return found
-
-
-def _value(text: str) -> object:
-    import json  # noqa: PLC0415 - slow to load
-
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+        found.pop(name, None)
+        texts[name] = text
+    return found, texts
 
 
 def _variables_of(file: str) -> dict[str, Any]:

@@ -461,15 +461,41 @@ def _graph_lines(
             *([("why", harmless(held.sentence))] if held else []),
             *([("inside", _parent(graph.parent))] if graph.parent else []),
             *([("rerun of", progress.rerun_of(graph))] if graph.rerun_of else []),
+            *_launch_fields(graph),
             *_path_fields(path),
         ],
         sys.stdout,
     )
     for task in failed:
         yield f"  {progress.failure(task)}"
+        if task.inner_graph is not None:
+            yield f"    its graph: taskyard show {harmless(task.inner_graph)}"
     if progress.failed(graph) > len(failed):
         yield f"  and {progress.failed(graph) - len(failed)} more"
     yield from _path_lines(path)
+
+
+def _launch_fields(graph: "GraphView") -> Iterator[tuple[str, str]]:
+    """Say what a graph was launched from, and which updates it uses."""
+    launch = graph.launch
+    if launch is None:
+        return
+    by = f"schedule {launch.schedule}" if launch.schedule else launch.actor
+    said = f"{launch.kind} {launch.name}, version {launch.version}; {launch.launch_type}, by {by}"
+    yield "launch", harmless(said)
+    if launch.relaunch_of:
+        yield "repeats", format_cell(launch.relaunch_of)
+    given = {**launch.variables, **launch.options}
+    if given:
+        yield "given", harmless(", ".join(f"{name}={_json(value)}" for name, value in given.items()))
+    for link in graph.links:
+        yield "uses", harmless(f"{link.resource}, {link.state or 'deleted'}: graph {link.graph_id or '-'}")
+
+
+def _json(value: object) -> str:
+    import json  # noqa: PLC0415 - slow to load
+
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _parent(parent: "Parent") -> str:

@@ -23,7 +23,7 @@ from taskyard.core.catalogue.model import (
     source_resource,
 )
 from taskyard.core.catalogue.parse import JOB, task_in_pool
-from taskyard.core.catalogue.survey import answers
+from taskyard.core.catalogue.survey import answers, read_texts
 from taskyard.core.catalogue.updates import project_payload, source_payload, surrounded
 from taskyard.core.graph.errors import Fault, Faults, quoted
 from taskyard.core.graph.model import ENV_VALUE_MAX, Mutex
@@ -43,7 +43,7 @@ from taskyard.core.launch import (
 )
 from taskyard.core.matching import POOL
 from taskyard.core.states import Kind
-from taskyard.core.structs import value
+from taskyard.core.structs import struct_replace, value
 
 #: The label of the task of a workflow.
 WORKFLOW: Final = "workflow"
@@ -81,6 +81,7 @@ class Wanted:
     variables: Raw = {}
     options: Options = Options()
     open_ended: bool = False  # variables may have names that the template does not know, as those of a workflow
+    texts: Mapping[str, str] = {}  # variables as people type them; the survey says what each means
 
 
 @value
@@ -155,16 +156,28 @@ class _Maker:
 
     def make(self, wanted: Wanted) -> LaunchedGraph | None:
         """Make the graph itself."""
-        if not survey({"variables": dict(wanted.variables)}, self.faults).readable or self.faults.noted:
-            return None
         if wanted.kind == AD_HOC:
-            return self._ad_hoc(wanted)
+            variables = {**wanted.variables, **read_texts((), wanted.texts)}
+            return (
+                self._ad_hoc(struct_replace(wanted, variables=variables, texts={}))
+                if self._are_plain(variables)
+                else None
+            )
         if wanted.kind == SOURCE:
             inventory, _, source = wanted.name.partition("/")
             found = self._source(inventory, source)
             return None if found is None else self.update(found)
         document = self._document(DocumentKind(wanted.kind), wanted.name, ("name",))
-        return None if document is None else self._of_document(document, wanted)
+        if document is None:
+            return None
+        fields = getattr(document.definition, "survey", ())
+        variables = {**wanted.variables, **read_texts(fields, wanted.texts)}
+        if not self._are_plain(variables):
+            return None
+        return self._of_document(document, struct_replace(wanted, variables=variables, texts={}))
+
+    def _are_plain(self, variables: Raw) -> bool:
+        return survey({"variables": dict(variables)}, self.faults).readable and not self.faults.noted
 
     def _of_document(self, document: Document, wanted: Wanted) -> LaunchedGraph | None:
         match document.definition:

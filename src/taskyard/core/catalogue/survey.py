@@ -1,5 +1,6 @@
 """Surveys: the variables that a launch asks for, and whether what it is given answers them."""
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -69,6 +70,31 @@ def answer(
         if one.required and name not in values:
             faults.add(at, f"needs the variable {quoted(name)}, {_TAKES[one.type]}{_described(one)}")
     return values
+
+
+def read_texts(fields: Iterable[SurveyField], texts: Mapping[str, str]) -> dict[str, object]:
+    """Read variables as people type them: as the type that the survey gives them, others as JSON if they are that.
+
+    A text that is not of its type stays a text, which the survey then refuses.
+    """
+    known = {one.name: one.type for one in fields}
+    return {name: _read_text(known.get(name), text) for name, text in texts.items()}
+
+
+def _read_text(wanted: AnswerType | None, text: str) -> object:
+    if wanted in (AnswerType.TEXT, AnswerType.CHOICE):
+        return text
+    try:
+        found = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        found = text
+    if wanted is AnswerType.LIST and not isinstance(found, list):
+        return [part.strip() for part in text.split(",")]
+    return found
+
+
+def _refuse_constant(word: str) -> object:
+    raise ValueError(f"{word} is no JSON")
 
 
 def check_answer(field: SurveyField, item: object, at: Path, faults: Faults) -> None:

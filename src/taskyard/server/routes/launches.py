@@ -1,6 +1,6 @@
 """Routes of launches: launch a template, an update or an ad-hoc command; list launches, and launch one again."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -43,6 +43,11 @@ _WANTED = body(
             "kind": {"type": "string", "enum": [*KINDS], "default": TEMPLATE},
             "name": _NAME,
             "variables": {"type": "object"},
+            "texts": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "description": "Variables as people type them: each is read as the type that the survey gives it.",
+            },
             "limit": _TEXT,
             "check": {"type": "boolean"},
             "module": _TEXT,
@@ -129,6 +134,7 @@ def _wanted(fields: Fields) -> Wanted:
     """Read what is to be launched."""
     kind, name = fields.choice("kind", TEMPLATE, KINDS), fields.name("name", "")
     variables = fields.object("variables", {})
+    texts = _texts(fields, variables)
     options = Options(
         fields.text("limit", None, PATH_MAX),
         fields.flag("check", False) if fields.is_given("check") else None,
@@ -136,14 +142,28 @@ def _wanted(fields: Fields) -> Wanted:
         fields.text("module_args", None, ARGUMENT_MAX),
     )
     if kind != AD_HOC:
-        for option in ("module", "module_args"):
-            if fields.has(option):
-                fields.add_fault(option, f"belongs to the kind {AD_HOC}")
+        _refuse(fields, ("module", "module_args"), f"belongs to the kind {AD_HOC}")
     if kind in _UPDATES:
-        for option in ("variables", "limit", "check"):
-            if fields.has(option) and (option != "variables" or variables):
-                fields.add_fault(option, f"belongs to a template; a {kind} is updated as it is")
-    return Wanted(kind, name, variables, options)
+        given = [option for option, said in (("variables", variables), ("texts", texts)) if said]
+        _refuse(fields, (*given, "limit", "check"), f"belongs to a template; a {kind} is updated as it is")
+    return Wanted(kind, name, variables, options, texts=texts)
+
+
+def _texts(fields: Fields, variables: Collection[str]) -> dict[str, str]:
+    """Read variables as people type them."""
+    texts = fields.object("texts", {})
+    for variable, text in texts.items():
+        if not isinstance(text, str):
+            fields.add_fault("texts", "must be a string", variable)
+        elif variable in variables:
+            fields.add_fault("texts", "is in variables, too; give it once", variable)
+    return texts
+
+
+def _refuse(fields: Fields, options: Iterable[str], fault: str) -> None:
+    for option in options:
+        if fields.has(option):
+            fields.add_fault(option, fault)
 
 
 async def _update_sources(context: AppContext, inventory: str, key: str, sender: Sender) -> Response:

@@ -54,7 +54,8 @@ async def list_schedules(context: Context, caller: CurrentCaller, page: Page) ->
     """List schedules with their next and their last run."""
     pools = context.readable_pools(caller, READ, "list schedules")
     after = requests.cursor_name(page.cursor, FIRST_NAME)
-    found, last = await context.read(lambda repo: views.schedules(repo, pools, after, page.limit))
+    now = context.engine.clock.now()
+    found, last = await context.read(lambda repo: views.schedules(repo, pools, after, page.limit, now))
     return reply(api.Schedules(found, requests.encode_cursor(last)))
 
 
