@@ -307,16 +307,17 @@ def test_a_launch_whose_commit_was_not_acknowledged_is_stored_once(harness: Laun
     assert len(harness.run_all()) == 2
 
 
-def test_links_beyond_one_transaction_are_ended_by_continuations(
+def test_links_beyond_one_transaction_are_ended_by_continuations_with_their_jobs_in_order(
     harness: LaunchHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "PROPAGATED_MAX", 3)
+    monkeypatch.setattr(transaction, "PROPAGATED_MAX", 6)
     harness.apply(project(**ON_LAUNCH), job(project="web", allow_simultaneous=True))
     launched = [harness.launch() for _ in range(8)]
     lease = harness.lease(harness.linked(launched[0])["project:web"])
     harness.end(lease)
-    states = [harness.states_of(labels)["project:web"] for labels in launched]
-    assert {"successful", "running"} == set(states)
+    states = [harness.states_of(labels) for labels in launched]
+    assert [one["project:web"] for one in states] == ["successful"] * 3 + ["running"] * 5, "the oldest come first"
+    assert [one["job"] for one in states] == ["pending"] * 3 + ["unscheduled"] * 5, "they are released with their links"
     harness.settle()
     assert {harness.states_of(labels)["project:web"] for labels in launched} == {"successful"}
     assert len(harness.run_all()) == 8

@@ -160,11 +160,15 @@ def _end(transaction: "Transaction", task: TaskRecord, signal: Signal, reason: R
 
 
 def _fitting(transaction: "Transaction", found: Sequence[LinkRow]) -> Sequence[LinkRow]:
-    """Return as many links as fit into this transaction, at least one: each gets a copy of the result of its update."""
+    """Return as many links as fit into this transaction, at least one: each gets a copy of the result of its update.
+
+    The budget that is left is enough for the one edge out of each. So the tasks behind the links of a page are released
+    with it, and pages release them in the order of their creation.
+    """
     sizes = transaction.repo.launches.result_sizes({link.update for link in found})
     for place, link in enumerate(found):
         weight = -(-(ROWS_PER_TASK + sizes.get(link.update, 0) // RESULT_PER_ROW) // ROWS_PER_TASK)
-        if place and weight > transaction.edge_budget:
+        if place and weight + place + 1 > transaction.edge_budget:
             return found[:place]
         transaction.edge_budget -= weight
     return found

@@ -59,7 +59,8 @@ def _view(
     if plan is not None and plan.version == row.version:
         next_ms = plan.next_ms
     else:  # it was applied just now, and no server has planned it yet
-        next_ms = next(iter(next_runs(definition, now, 1)), None)
+        runs_next = next_runs(definition, now, 1)
+        next_ms = Millis(runs_next[0]) if runs_next else None
     return ScheduleView(
         name=row.name,
         pool=row.pool,

@@ -131,7 +131,7 @@ class LaunchRepo:
         return {row[0]: LinkRow(*row) for row in self._session.fetch("select_links", tasks)} if tasks else {}
 
     def links_to(self, updates: Collection[int], states: Iterable[State], count: int) -> list[LinkRow]:
-        """Return at most `count` links to updates that are in some states, by update."""
+        """Return at most `count` links to updates that are in some states, by update, the oldest first."""
         if not updates:
             return []
         names = [state.text for state in states]

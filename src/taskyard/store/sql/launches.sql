@@ -53,13 +53,13 @@ VALUES (:task_id, (SELECT o.resource FROM link o WHERE o.task_id = :source_id), 
 -- select_links(ids: ints): the links that these tasks are.
 SELECT task_id, resource, update_task_id, update_graph_id, freshness FROM link WHERE task_id IN (:ids);
 
--- select_links_in(states: texts, updates: ints, count: int): links to updates that are in some states, by update.
+-- select_links_in(states: texts, updates: ints, count: int): links to updates that are in some states, by update, the oldest first.
 SELECT l.task_id, l.resource, l.update_task_id, l.update_graph_id, l.freshness FROM link l JOIN task t ON t.id = l.task_id
- WHERE l.update_task_id IN (:updates) AND t.state IN (:states) ORDER BY l.update_task_id, l.task_id LIMIT :count;
+ WHERE l.update_task_id IN (:updates) AND t.state IN (:states) ORDER BY l.update_task_id, l.task_id DESC LIMIT :count;
 
 -- select_overdue_links(bot: text, kind: text, states: texts, count: int): links that a bot runs although their update has ended or is deleted.
 SELECT t.id FROM task t JOIN link l ON l.task_id = t.id LEFT JOIN task u ON u.id = l.update_task_id
- WHERE t.bot_id = :bot AND t.kind = :kind AND (u.id IS NULL OR u.state IN (:states)) ORDER BY t.id LIMIT :count;
+ WHERE t.bot_id = :bot AND t.kind = :kind AND (u.id IS NULL OR u.state IN (:states)) ORDER BY t.id DESC LIMIT :count;
 
 -- select_graphs_linked_to(graph_id: int, count: int): graphs with links to the updates in a graph.
 SELECT DISTINCT t.graph_id FROM launch r JOIN task o ON o.graph_id = r.graph_id JOIN resource_update u ON u.task_id = o.id
