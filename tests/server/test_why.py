@@ -326,6 +326,17 @@ def test_a_full_pool_is_shown_with_its_use_and_the_place_in_line(either_server: 
     assert found["why"]["waits_since_ms"] == server.clock.now() - 9 * MINUTE
 
 
+def test_the_place_in_line_at_a_mutex_is_shown(either_server: FrozenClockServer) -> None:
+    server = either_server
+    server.bot()
+    door = {"mutexes": [{"key": "door"}]}
+    made = [server.submit(graph(**{name: task(**door)})) for name in ("first", "second", "third")]
+    found = server.why(made[2], "third")
+    assert (found["why"]["reason"], found["why"]["place"]) == ("mutex", 2)
+    assert "; it is number 2 in line there; younger tasks may pass it" in found["sentence"]
+    assert "in line" not in server.sentence(made[1], "second"), "it is the next one"
+
+
 def test_a_reserved_pool_is_shown_with_the_task_that_it_is_reserved_for(server: FrozenClockServer) -> None:
     server.engine.set_pool("lab", 10)
     server.bot(pool="lab")

@@ -195,7 +195,7 @@ def _admission_says(answer: Why, now: Millis) -> str:
         case Reason.NO_SECRET | Reason.NO_SECRET_KEY:
             return _secret_says(held)
         case Reason.MUTEX:
-            return _mutex_says(held, answer.other, answer.rule, now)
+            return _mutex_says(held, answer, now)
         case Reason.LIMIT:
             return f"limit {held.name} has {_use_says(held)}"
         case Reason.CAPACITY:
@@ -220,7 +220,8 @@ def _secret_says(held: Held) -> str:
     return f"there is no {name}; set it with: taskyard secret set"
 
 
-def _mutex_says(held: Held, other: Other | None, rule: str, now: Millis) -> str:
+def _mutex_says(held: Held, answer: Why, now: Millis) -> str:
+    other, rule = answer.other, answer.rule
     long = f" for {span(now - held.since)}" if held.since is not None else ""
     if other is not None and other.state is State.PENDING:
         before = f"{other_says(other)} comes first at mutex {held.name}, and has waited{long}"
@@ -228,7 +229,14 @@ def _mutex_says(held: Held, other: Other | None, rule: str, now: Millis) -> str:
         before = f"{rule} {other_says(other)}{long}"
     else:
         before = f"mutex {held.name} is held by {other_says(other)}{long}"
-    return before + _passing_says(held, now)
+    return before + _mutex_place_says(held, answer.ahead) + _passing_says(held, now)
+
+
+def _mutex_place_says(held: Held, ahead: Ahead) -> str:
+    """Say how many tasks wait for the mutex before it, unless it is the next one."""
+    if held.place is None or (held.place == 1 and ahead.whole):
+        return ""
+    return f"; it is number {held.place} in line there{'' if ahead.whole else ', or further back'}"
 
 
 def _passing_says(held: Held, now: Millis) -> str:

@@ -474,8 +474,12 @@ def _with_other_task(facts: ExplainFacts, task: TaskRecord, known: Situation, ho
         return _with_place(facts, task, replace(known, other=other), hold)
     since, key = hold.mutex_since_ms, hold.name or ""
     at = None if since is None else stakes_at(facts.repo.admission.stake_after(), key, since)
-    held = Held(task_id(task.id), hold.reason, key, other.id, hold.since_ms, mutex_since=since, stakes_at=at)
-    return replace(known, held=held, other=other, rule=facts.rule(task, key, hold.by))
+    before, looked = facts.repo.read.place_in_line(key, (Reason.MUTEX,), _position(task), AHEAD_MAX)
+    held = Held(
+        task_id(task.id), hold.reason, key, other.id, hold.since_ms, place=before + 1, mutex_since=since, stakes_at=at
+    )
+    ahead = Ahead(before, whole=looked < AHEAD_MAX)
+    return replace(known, held=held, other=other, ahead=ahead, rule=facts.rule(task, key, hold.by))
 
 
 def _with_limit(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:

@@ -105,7 +105,7 @@ class Reasoned:
     used: int | None = None
     total: int | None = None
     need: int | None = None
-    place: int | None = None  # in the line for its pool, from 1
+    place: int | None = None  # in the line for its pool or at its mutex, from 1
     until_ms: int | None = None  # when a start that is too early, or a person's time to decide, is over
     dimensions: dict[str, list[str]] = field(default_factory=dict)
     bots: WhyBots | None = None

@@ -346,13 +346,13 @@ class ReadRepo:
         """Sum the use of a named limit by tasks that are in one of `states`."""
         return int(self._session.fetch("sum_limit_use", name, [one.text for one in states])[0][0])
 
-    def place_in_line(self, pool: str, reasons: Iterable[Reason], turn: QueuePosition, count: int) -> tuple[int, int]:
-        """Count the tasks held for `reasons` before a task in the line for its pool, and all held tasks looked at.
+    def place_in_line(self, name: str, reasons: Iterable[Reason], turn: QueuePosition, count: int) -> tuple[int, int]:
+        """Count the tasks held for `reasons` before a task, in line for a pool or a mutex, and all that were looked at.
 
         Only the oldest `count` held tasks are looked at.
         """
         words, before = [one.text for one in reasons], (turn.priority, turn.created_ms, turn.id)
-        row = self._session.fetch("count_held_before", pool, words, *before, count)[0]
+        row = self._session.fetch("count_held_before", name, words, *before, count)[0]
         return int(row[0]), int(row[1])
 
     def recent_events(self, subjects: Collection[int], count: int) -> list[EventRow]:

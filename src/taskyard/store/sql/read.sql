@@ -163,8 +163,8 @@ SELECT COALESCE(SUM(l.amount), 0) FROM task t JOIN task_limit l ON l.task_id = t
  WHERE t.needs_admission = 1 AND t.state IN (:states);
 
 -- Newer ids are smaller, so the oldest tasks, which come first in the line, come last by id.
--- count_held_before(pool: text, reasons: texts, priority: int, created_ms: int, id: int, count: int): among the oldest held tasks, how many come before a task in the line for a pool, and how many were looked at.
-SELECT COALESCE(SUM(CASE WHEN h.name = :pool AND h.reason IN (:reasons)
+-- count_held_before(name: text, reasons: texts, priority: int, created_ms: int, id: int, count: int): among the oldest held tasks, how many come before a task in the line for a pool or a mutex, and how many were looked at.
+SELECT COALESCE(SUM(CASE WHEN h.name = :name AND h.reason IN (:reasons)
    AND (t.priority, t.created_ms, t.id) < (:priority, :created_ms, :id) THEN 1 ELSE 0 END), 0), COUNT(*)
   FROM (SELECT task_id, reason, name FROM hold ORDER BY task_id DESC LIMIT :count) h JOIN task t ON t.id = h.task_id;
 
