@@ -93,6 +93,26 @@ def test_the_failure_of_a_job_goes_along_the_edges_of_its_node(harness: LaunchHa
     assert harness.states_of(labels) == {"workflow": "successful"}
 
 
+def test_branches_converge_at_any_or_at_all_and_an_approval_decides_what_follows(harness: LaunchHarness) -> None:
+    nodes = {
+        "b": {"template": "build"},
+        "ask": {"task": {"payload": {"approval": "go?"}}},
+        "any": {"template": "note", "requires": ["b", "ask"], "join": "any"},
+        "all": {"template": "note", "requires": ["b", "ask"], "on_impossible": "skip"},
+        "denied": {"template": "note", "requires": [{"task": "ask", "on": "failure"}]},
+    }
+    harness.apply(job("build"), job("note", allow_simultaneous=True), workflow(nodes=nodes))
+    labels, inner = begun(harness)
+    harness.engine.approve(Approve(inner["ask"], approved=False, actor="ann"))
+    harness.settle()
+    assert harness.states_of(inner)["any"] == "unscheduled", "one of the two may still succeed"
+    harness.run_all()
+    assert harness.states_of(inner) == {
+        "b": "successful", "ask": "failed", "any": "successful", "all": "skipped", "denied": "successful",
+    }  # fmt: skip
+    assert harness.states_of(labels) == {"workflow": "successful"}
+
+
 def test_variables_flow_as_the_text_of_awx_says(harness: LaunchHarness) -> None:
     nodes = {
         "a": {"template": "note", "variables": {"who": "node a"}},
