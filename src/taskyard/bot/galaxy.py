@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from taskyard.bot.own_program import BotFailed, Missing, program, say
+from taskyard.bot.own_program import BotFailed, Missing, program
 
 #: Where ansible-galaxy is told what to install, and how these files may end.
 _FILES: Final = ("requirements", "roles/requirements", "collections/requirements")
@@ -121,7 +121,6 @@ def _settings() -> dict[str, Any]:
 
 def _not_installed(file: str, kind: _Kind, entries: list[Any], server: str) -> str:
     """Say what could not be installed, and from where."""
-    say("")
     named = [_named(entry, server) for entry in entries[:NAMED_MAX]]
     more = f", and {len(entries) - NAMED_MAX} more" if len(entries) > NAMED_MAX else ""
     return f"{file}: ansible-galaxy could not install these {kind.key}: {', '.join(named)}{more}; it says why above"
