@@ -288,12 +288,17 @@ class Server:
 
 
 @contextmanager
-def watched(servers: list[Server], found: list[object]) -> Iterator[None]:
-    """After every commit of every server, check exclusion and capacity."""
+def watched(servers: list[Server], found: list[object], every: int = 1) -> Iterator[None]:
+    """After every commit of every server, or after some of them, check exclusion and capacity."""
     connections = [psycopg.connect(server.url, autocommit=True) for server in servers]
+    commits = count(1)
 
     def looking(connection: "psycopg.Connection[tuple[object, ...]]") -> Callable[[], None]:
-        return lambda: found.extend([*connection.execute(CLASHES), *connection.execute(OVERUSE)])
+        def look() -> None:
+            if next(commits) % every == 0:
+                found.extend([*connection.execute(CLASHES), *connection.execute(OVERUSE)])
+
+        return look
 
     for server, connection in zip(servers, connections, strict=True):
         server.store.after_commit = looking(connection)

@@ -28,6 +28,8 @@ BACKLOG = 5_000 if SOAK else 240
 TEMPLATES = BACKLOG // 20
 CAPACITY = BACKLOG // 30
 THREADS = 4
+#: A look at many tasks takes longer than a commit.
+WATCHED_EVERY = BACKLOG // 240
 #: How long the launches, or the jobs, may take together.
 BACKLOG_S = 10 * WAIT_S
 
@@ -173,7 +175,7 @@ def test_a_backlog_of_launched_jobs_drains_in_order_on_two_servers(pair: tuple[S
             done.extend(lease.task for lease in leases)
 
     found: list[object] = []
-    with watched([*pair], found):
+    with watched([*pair], found, every=WATCHED_EVERY):
         acts = [partial(work, pair[place % 2], place < 2) for place in range(2 * THREADS)]
         run_concurrently(*acts, within_s=BACKLOG_S)
     assert found == []
