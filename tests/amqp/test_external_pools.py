@@ -5,13 +5,17 @@ from collections.abc import Collection, Iterator
 import msgspec
 import pytest
 
-from taskyard.core.ids import Key, text_of
+from taskyard.core.fleet import external_bot
+from taskyard.core.ids import Key, key_of, text_of
+from taskyard.core.matching import canonical
 from taskyard.core.states import Reason, State
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.admission.pools import set_pool
-from taskyard.lifecycle.commands import Cancel, Refusal
+from taskyard.lifecycle.commands import Cancel, Hello, Poll, Refusal
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
-from taskyard.server.amqp import Link
+from taskyard.server.amqp import TARGET, Link
+from taskyard.server.settings import load_signer
 from taskyard.store.repo.admission import PoolRow
 from taskyard.store.rows import TaskRecord
 from taskyard.views.explain import explain_task
@@ -170,6 +174,36 @@ def test_a_task_of_an_external_pool_needs_a_timeout_and_asks_for_nothing_else(ya
         "tasks.b.task.payload.timeout",
         "tasks.b.task.dimensions",
     ]
+
+
+def test_what_a_server_claimed_before_it_died_is_announced_by_the_next(sqlite_url: str, rabbitmq: RabbitMQ) -> None:
+    """A claim is an event, and what is announced follows from events that the broker has not got."""
+
+    def claim_and_die(engine: Engine) -> None:
+        make_external(engine)
+        engine.relay.add_target(TARGET)
+        assert isinstance(engine.submit(graph(a=external())), Submitted)
+        bot = external_bot(POOL)
+        session = f"{load_signer(engine).derive('of a key that was changed').hex()}/external"
+        engine.hello(Hello(bot, session, canonical({"id": bot, "pool": POOL}), external=True))
+        answer = engine.poll(Poll(bot, session, "p1", want=1, begun=()))
+        assert isinstance(answer, PollOutcome)
+        assert len(answer.leases) == 1
+
+    with (
+        opened_yard(sqlite_url, rabbitmq.url, before=claim_and_die) as yard,
+        ExternalWorker(rabbitmq.url, yard.scheduler_id, POOL) as worker,
+    ):
+        announced = worker.next()
+        worker.report("completed", announced)
+        task = int(key_of(announced["task"]))
+        until(lambda: _state_of(yard, task) is State.SUCCESSFUL, "the end of the task")
+    assert [one["attempt"] for one in worker.announced] == [1]
+
+
+def _state_of(yard: Yard, task: int) -> State:
+    with yard.engine.store.read() as repo:
+        return repo.tasks.read([task])[0].state
 
 
 def test_a_canceled_task_ends_with_the_report_of_its_worker(yard: Yard, worker: ExternalWorker) -> None:

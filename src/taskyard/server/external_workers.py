@@ -61,8 +61,9 @@ class ExternalWorkers:
     def __init__(self, engine: "Engine", signer: RunTokenSigner) -> None:
         self._engine = engine
         self._signer = signer
-        # The same for all servers, so that none replaces the session of another, and known to none but them.
-        self._session = signer.derive("the bots of external pools").hex()
+        # The same for all servers, so that none replaces the session of another, and known to none but them. With
+        # another key it is another folder of the bot: then its attempts go on, too.
+        self._session = f"{signer.derive('the bots of external pools').hex()}/external"
         self._declared: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._reports: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
