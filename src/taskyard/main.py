@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from taskyard.cli.ports import ArchiveSummary, BackupSpec, BotSpec, ServeSpec, TableMoved
+    from taskyard.cli.ports import ArchiveSummary, BackupSpec, BotSpec, CeleryWorkerSpec, ServeSpec, TableMoved
     from taskyard.core.graph import Fault as GraphFault
     from taskyard.embedded.run_loop import LocalRun
     from taskyard.engine.backup import Manifest
@@ -198,8 +198,21 @@ class Embedded:
                     ca_file=spec.ca_file,
                     tls=tls_context(spec.ca_file) if spec.ca_file else None,
                     connected=None if said is None else lambda welcome: said(welcome.pool),
+                    engine=spec.engine,
+                    engine_options=spec.engine_options,
                 )
             )
+
+    def celery_worker(self, spec: "CeleryWorkerSpec") -> int:
+        from taskyard.cli.ports import StartFailed  # noqa: PLC0415
+
+        try:
+            from taskyard.bot.engines.celery import worker  # noqa: PLC0415
+        except ImportError as error:
+            raise StartFailed(f"Celery is not installed: pip install 'taskyard[celery]' ({error})") from error
+        with _start_errors():
+            settings = worker.WorkerSettings(spec.state, spec.ca_file, spec.inherit)
+            return worker.serve(spec.broker, spec.queue, spec.name, spec.slots, settings)
 
 
 class EmbeddedPlan(NamedTuple):
@@ -285,6 +298,7 @@ def _start_errors() -> "Iterator[None]":
 
 def _expected() -> tuple[type[Exception], ...]:
     """List the exceptions whose text is a complete error message. Imported only after an error."""
+    from taskyard.bot.engines.protocol import EngineUnusable  # noqa: PLC0415
     from taskyard.bot.task_user import Unsuitable  # noqa: PLC0415
     from taskyard.embedded.local_bot import BotDied  # noqa: PLC0415
     from taskyard.engine.errors import EngineError  # noqa: PLC0415
@@ -315,6 +329,7 @@ def _expected() -> tuple[type[Exception], ...]:
         Uncertified,
         Unset,
         Unsuitable,
+        EngineUnusable,
         OSError,
     )
 

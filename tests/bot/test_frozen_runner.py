@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from taskyard.bot.agent import RUNNER_FROZEN
+from taskyard.bot.engines.local import RUNNER_FROZEN
 from taskyard.bot.runner_client import FROZEN_SECONDS, PING_SECONDS, Heartbeat
 from taskyard.bot.watchdog import NAME
 from tests.bot.fake_server import FakeServer, bot, serving

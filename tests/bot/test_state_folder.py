@@ -8,11 +8,11 @@ import pytest
 from taskyard.bot.state_folder import StateFolder, StateFolderInUse
 
 
-def named(folder: Path, marker: str = "") -> str:
+def named(folder: Path, marker: str = "", engine: str = "local") -> str:
     """Return the name of a folder in one instance of its bot."""
     state = StateFolder(folder)
     try:
-        return state.session_prefix(marker or f"{folder}#bot")
+        return state.session_prefix(marker or f"{folder}#bot", engine)
     finally:
         state.close()
 
@@ -29,8 +29,9 @@ def test_another_folder_another_bot_and_a_copy_have_other_names(tmp_path: Path) 
         named(tmp_path / "state", "another mark"),
         named(tmp_path / "copy"),
         named(tmp_path / "copy", f"{tmp_path / 'state'}#bot"),  # as a folder in another container may be called
+        named(tmp_path / "state", engine="celery"),
     ]
-    assert len({first, *others}) == 5
+    assert len({first, *others}) == 6
 
 
 def test_after_a_restart_of_the_machine_a_folder_has_another_name(

@@ -1,8 +1,8 @@
 """The agent of a bot: opens a session with the server, takes work, has it run and reports it.
 
-This module wires the parts together: `poll_loop.py` decides when to send which request, `executor.py` runs attempts.
-The agent starts no task itself: if it is killed, the runner ends everything, and the next instance of the bot makes
-sure of that before it takes more.
+This module wires the parts together: `poll_loop.py` decides when to send which request, an engine runs attempts. The
+agent starts no task itself: if it is killed, its engine ends everything in time, and the next instance of the bot
+either adopts what runs or makes sure that nothing does, before it takes more.
 """
 
 import asyncio
@@ -10,28 +10,26 @@ import contextlib
 import logging
 import secrets
 import signal
-import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
+from msgspec.structs import replace
+
 from taskyard.bot import process_cleanup
-from taskyard.bot.attempts import RENEW_PART, LeasedAttempts
+from taskyard.bot.attempts import RENEW_PART, Key, LeasedAttempt, LeasedAttempts
 from taskyard.bot.begun_attempts import BegunFile, read_earlier, remove_earlier
-from taskyard.bot.caches import CacheStore
 from taskyard.bot.config import BotConfig
+from taskyard.bot.engines.protocol import EngineHost, EngineUnusable, make_engine
 from taskyard.bot.enrolment import with_own_token
-from taskyard.bot.executor import Executor
 from taskyard.bot.health_check import HealthCheck
-from taskyard.bot.ipc import Ping, Pong, ToAgent, ToRunner, WatchdogDied
-from taskyard.bot.payloads import TaskEnvironment, passed_on
+from taskyard.bot.payloads import passed_on
 from taskyard.bot.poll_loop import HelloSender, PollLoop
 from taskyard.bot.poll_payload import PollEffects
 from taskyard.bot.prefetch import PrefetchLimit
 from taskyard.bot.process_cleanup import BOT_MARK, deny_inspection
-from taskyard.bot.runner_client import Heartbeat, RunnerClient
 from taskyard.bot.server_client import (
     PAUSE_SECONDS_MAX,
     BotRejected,
@@ -44,7 +42,7 @@ from taskyard.bot.server_client import (
 )
 from taskyard.bot.state_folder import StateFolder, StateFolderInUse
 from taskyard.bot.task_user import TaskUser
-from taskyard.wire.bot_protocol import WAIT_MAX_MS, Goodbye, Lease, Welcome
+from taskyard.wire.bot_protocol import POLL_ITEMS_MAX, WAIT_MAX_MS, Begun, Goodbye, Lease, Welcome
 
 #: How often the agent checks its timers while it has attempts, and while it has none.
 TICK_SECONDS: Final = 0.05
@@ -54,10 +52,6 @@ IDLE_TICK_SECONDS: Final = 1.0
 PARKED_SECONDS_MAX: Final = 2.0
 #: How long a bot that ends at once, or with nothing in hand, tries to tell the server.
 GOODBYE_SECONDS_MAX: Final = 5.0
-#: The maintenance reason that a bot reports while its runner does not answer.
-RUNNER_FROZEN: Final = "its runner does not answer"
-#: A runner that dies this often in one bot process will not work.
-RUNNER_STARTS_MAX: Final = 10
 _LOG = logging.getLogger("taskyard.bot")
 T = TypeVar("T")
 
@@ -94,6 +88,9 @@ async def serve(
     except BotRejected as error:  # during enrolment; later the agent itself handles it
         _LOG.error("%s", error)
         return error.exit_code
+    except EngineUnusable as error:
+        _LOG.error("%s", error)
+        return 1
     finally:
         state.close()
 
@@ -107,33 +104,31 @@ class Agent:
         self._config, self._state = config, state
         self._stop, self._kill, self._refresh = signals
         self._instance = secrets.token_hex(4)
-        self._hello = HelloSender(config, f"{state.session_prefix(config.marker)}/{self._instance}", self._on_welcome)
-        self._hello.begun = read_earlier(state.begun)
+        session = f"{state.session_prefix(config.marker, config.engine)}/{self._instance}"
         self._is_known = False  # the server knows this instance, and what earlier instances had begun
+        earlier = read_earlier(state.begun)
         self._begun = BegunFile(state.begun, self._instance, state.as_bot_user)
         self._attempts, self._prefetch = LeasedAttempts(self._begun), PrefetchLimit(config.slots)
-        self._troubles = TroubleReporter(config, self._hello.session)
+        self._troubles = TroubleReporter(config, session)
         self.report_trouble = self._troubles.report
-        self._caches = CacheStore(state, config.caches)
         self._check = None if config.check is None else HealthCheck(config.check, _check_env(config), self._on_check)
-        self._executor = Executor(config, state, self._attempts, self._prefetch, self._caches, self)
-        self._poll_loop = PollLoop(config, self._hello.session, self._attempts, self._prefetch, self, self._hello.hello)
-        self._poll_loop.check, self._poll_loop.caches = self._check, self._caches
-        self._runner: RunnerClient | None = None
-        self._runner_starts = 0
-        self._heartbeat = Heartbeat()
+        host = EngineHost(config, state, session, self._attempts, self._prefetch, self)
+        self._engine = make_engine(config.engine, host)
+        self._adoptable: dict[Key, Lease] = {}  # until the server has said which of them this instance has
+        self._hello = HelloSender(config, session, self._on_welcome, self._engine.dimensions)
+        self._hello.begun = earlier
+        self._poll_loop = PollLoop(config, session, self._attempts, self._prefetch, self, self._hello.hello)
+        self._poll_loop.check, self._poll_loop.caches = self._check, self._engine.caches_held
         self._has_work = asyncio.Event()  # set while there are attempts in hand
         self._fatal = asyncio.Event()  # this instance cannot go on
-        self._restarting: asyncio.Task[None] | None = None
         self._welcome: Welcome | None = None
         self._replaced = False  # another bot has started under this name
 
     async def run(self) -> int:
         """Run the bot and return the exit code of the program."""
         # The hello allows the server to give the last instance's attempts to others, so nothing of them may still run.
-        await asyncio.to_thread(process_cleanup.kill_marked, self._config.marker)
-        self._state.clear_work()
-        self._start_runner()
+        await self._engine.open()
+        self._adopt()
         jobs = (self._tick(), self._refresh_on_request(), return_home(self._config))
         aside = [asyncio.ensure_future(one) for one in jobs]
         try:
@@ -157,12 +152,18 @@ class Agent:
         """Run these; a bot that takes a single batch asks for no more."""
         if self._config.once:
             self._poll_loop.wants_work = False
-        self._executor.accept(leases, sent)
+        attempts, now = self._attempts, time.monotonic()
+        self._engine.start(
+            [attempts.add(lease, sent, now) for lease in leases if (lease.task, lease.attempt) not in attempts.by_key]
+        )
         self._has_work.set()
 
     def apply(self, effects: PollEffects) -> None:
         """Extend, stop or drop attempts after a reply."""
-        self._executor.apply(effects)
+        if effects.renewed:
+            self._engine.extend(effects.renewed)
+        for attempt in (*effects.stop, *effects.revoked):
+            self._engine.cancel(attempt, "stop")
 
     def terminate(self) -> None:
         """End because an admin asked for it: like a first signal, attempts in hand finish first."""
@@ -170,7 +171,27 @@ class Agent:
             _LOG.info("an admin asked this bot to end")
             self._stop.set()
 
-    def _on_welcome(self, welcome: Welcome) -> None:
+    def _adopt(self) -> None:
+        """Ask the server, with the hello, for the attempts of earlier instances that may still run."""
+        found = self._engine.adopt()
+        self._adoptable = {(lease.task, lease.attempt): lease for lease in found.leases[:POLL_ITEMS_MAX]}
+        self._hello.replaces = found.session
+        self._hello.adopts = [Begun(lease.task, lease.attempt, lease.fence) for lease in self._adoptable.values()]
+
+    def _take_adopted(self, welcome: Welcome, sent: float) -> list[LeasedAttempt]:
+        """Take the adopted attempts in hand, each with its new fence."""
+        now, attempts = time.monotonic(), []
+        for one in welcome.adopted:
+            lease = replace(self._adoptable[one.task, one.attempt], fence=one.fence, lease_ms=one.lease_ms)
+            attempts.append(self._attempts.add(lease, sent, now))
+            attempts[-1].stopping = "stop" if one.stop else ""
+        self._adoptable, self._hello.adopts, self._hello.replaces = {}, [], ""
+        if attempts:
+            _LOG.info("going on with %d attempts of the last session", len(attempts))
+            self._has_work.set()
+        return attempts
+
+    def _on_welcome(self, welcome: Welcome, sent: float) -> None:
         """Take over the server's limits.
 
         Polls wait no longer than a lease allows, because the lease of what they bring counts from when they were sent.
@@ -180,8 +201,7 @@ class Agent:
         if welcome.update is not None and self._welcome is None:
             _LOG.warning("%s", welcome.update)
         self._welcome = welcome
-        self._caches.open(welcome.pool)
-        self._executor.pool = welcome.pool
+        self._engine.welcomed(welcome, [] if self._is_known else self._take_adopted(welcome, sent))
         if not self._is_known:
             self._is_known, self._hello.begun = True, []
             with self._state.as_bot_user():
@@ -224,7 +244,7 @@ class Agent:
     async def _kill_all(self) -> None:
         """Kill everything now, and try to report it."""
         self._poll_loop.wants_work = False
-        self._executor.kill_all()
+        self._engine.cancel_all()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_SECONDS_MAX):
                 await self._wait_first(self._wait_until_reported(), self._fatal.wait())
@@ -251,6 +271,10 @@ class Agent:
             await asyncio.sleep(0.01)
 
     async def _say_goodbye(self) -> None:
+        """Give back what is left. What may still run elsewhere ends with its lease, or is adopted."""
+        if self._attempts.unfinished and self._engine.outlives_bot:
+            _LOG.warning("%d attempts may still run; the next start of this bot adopts them", self._attempts.unfinished)
+            return
         client = ServerClient(self._config)
         try:
             await client.goodbye(Goodbye(self._config.name, self._hello.session))
@@ -265,90 +289,28 @@ class Agent:
         if self._check is not None:
             await self._check.close()
         await self._troubles.close()
-        self._executor.cancel_transfers()
-        if self._restarting is not None:
-            self._restarting.cancel()
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            self._executor.kill_all()
-            await runner.close()
-        await asyncio.to_thread(process_cleanup.kill_marked, self._config.marker)
-        await self._caches.close()
+        await self._engine.close()
         self._begun.close()
         if not self._attempts.by_key:
             self._begun.remove()
 
-    # The runner.
+    # Called by the engine.
 
-    def _start_runner(self) -> None:
-        self._runner_starts += 1
-        env = TaskEnvironment(self._config).for_runner
-        self._unfreeze()
-        self._heartbeat = Heartbeat()
-        self._runner = RunnerClient(env, self._on_runner_frame, self._runner_lost, self._config.user)
-
-    def _on_runner_frame(self, frame: ToAgent, end: socket.socket | None) -> None:
-        if isinstance(frame, Pong):
-            self._heartbeat.answered()
-            if self._hello.maintenance is not None:
-                self._unfreeze()
-                self._executor.resume()
-        elif isinstance(frame, WatchdogDied):
-            self._troubles.report(f"the watchdog, process {frame.pid}, died; the runner starts another one")
-        else:
-            self._executor.on_runner_frame(frame, end)
-
-    def _check_runner(self, now: float) -> None:
-        """Ping the runner, and suspend work if it does not answer."""
-        if self._runner is None or (self._restarting is not None and not self._restarting.done()):
-            return
-        if self._heartbeat.tick(now):
-            self.send_to_runner(Ping())
-        if self._heartbeat.is_frozen and self._hello.maintenance is None:
-            self._freeze()
-
-    def _freeze(self) -> None:
-        """Start and renew nothing: what runs ends with its lease, which the watchdog enforces."""
-        assert self._runner is not None, "only a runner can be frozen"
-        self._troubles.report(
-            f"the runner, process {self._runner.pid}, does not answer: it is stopped, or gets no CPU time"
-        )
-        self.on_lost()
-        self._executor.pause()
-        self._attempts.renews = False
-        self._hello.maintenance = RUNNER_FROZEN
-        self._refresh.set()
-
-    def _unfreeze(self) -> None:
-        if self._hello.maintenance is not None:
-            _LOG.info("the runner answers again")
-            self._attempts.renews = True
-            self._hello.maintenance = None
+    def maintain(self, why: str | None) -> None:
+        """Tell the server that this bot takes no work for now, and why; None: it takes work again."""
+        if why != self._hello.maintenance:
+            self._hello.maintenance = why
             self._refresh.set()
 
-    def send_to_runner(self, *frames: ToRunner) -> None:
-        """Send frames to the runner, if there is one."""
-        if self._runner is not None:
-            self._runner.send(*frames)
+    def refresh(self) -> None:
+        """Tell the server the engine's current capacity and dimensions, and ask for as much work."""
+        self._hello.slots = self._prefetch.slots = max(1, self._engine.capacity)
+        self._refresh.set()
+        self._poll_loop.wake()
 
-    def _runner_lost(self) -> None:
-        if self._runner is not None:
-            self._executor.pause()
-            self._restarting = asyncio.ensure_future(self._restart_runner(self._runner))
-
-    async def _restart_runner(self, gone: RunnerClient) -> None:
-        """Kill what a dead runner left, and start another runner."""
-        self._troubles.report("the runner died; what it ran is lost")
-        self.on_lost()
-        await gone.close()
-        await asyncio.to_thread(process_cleanup.kill_marked, self._config.marker)
-        self._executor.lose_all()
-        if self._runner_starts >= RUNNER_STARTS_MAX:
-            _LOG.error("the runner died %d times; this bot ends", self._runner_starts)
-            self._fatal.set()
-            return
-        self._start_runner()
-        self._executor.resume()
+    def fail(self) -> None:
+        """End: the engine cannot go on."""
+        self._fatal.set()
 
     # The health check.
 
@@ -380,9 +342,7 @@ class Agent:
                 await asyncio.sleep(TICK_SECONDS)
             else:
                 await self._wait_for_work()
-            self._check_runner(time.monotonic())
-            self._executor.tick(time.monotonic())
-            self._caches.tick(time.monotonic())
+            self._engine.poll(time.monotonic())
             if self._check is not None:
                 self._check.tick(time.monotonic())
             if self._attempts.by_key:

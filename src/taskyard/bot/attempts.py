@@ -64,6 +64,7 @@ class LeasedAttempt(msgspec.Struct, eq=False):
     stopping: str = ""  # why it has to end: stop or lose
     is_ours: bool = True  # False: the server has taken it away and wants no report
     last_checkpoint: bytes | None = None  # left in its file at the end, until it is sent
+    progress: str | None = None  # that an engine without a workdir here has heard of, until it is sent
     gpus: tuple[str, ...] | None = None  # the GPUs that it has, maybe none; None: it takes one slot and nothing else
 
     @property

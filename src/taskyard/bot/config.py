@@ -47,6 +47,9 @@ class BotConfig:
     user: TaskUser | None = None  # the user that tasks run as; None: the bot's own
     inherit: bool = False  # pass the bot's whole environment on to tasks, not only what programs need
     check: CheckSpec | None = None  # what says whether the machine is fit
+    engine: str = "local"  # what runs attempts
+    # Its options. They may have a password.
+    engine_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     caches: CacheLimits = CacheLimits()  # noqa: RUF009 - it is frozen
     # Called once, with the first welcome.
     connected: Callable[[Welcome], None] | None = field(default=None, compare=False)

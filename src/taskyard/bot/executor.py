@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -31,7 +31,6 @@ from taskyard.bot.attempts import (
     unrenewed_report,
 )
 from taskyard.bot.caches import CachePathTaken, CacheStore
-from taskyard.bot.config import BotConfig
 from taskyard.bot.gpus import GpuPool
 from taskyard.bot.ipc import (
     RecallRuns,
@@ -47,19 +46,17 @@ from taskyard.bot.ipc import (
     WorkerEnded,
     WorkerStarted,
 )
-from taskyard.bot.output_spool import Spool, rest_file_name
+from taskyard.bot.output_spool import Spool
 from taskyard.bot.payloads import FileSpec, Function, Program, TaskEnvironment, UnsupportedPayload, parse_payload
-from taskyard.bot.poll_payload import PollEffects
-from taskyard.bot.prefetch import PrefetchLimit
 from taskyard.bot.process import NOT_RUNNABLE
 from taskyard.bot.pyworker.pool import WorkerPool
 from taskyard.bot.server_client import InputsUnavailable, MachineFault, fetch_inputs
-from taskyard.bot.state_folder import StateFolder
 from taskyard.bot.workdir import NO_FILES, TaskFiles, Workdir, WorkdirPool
-from taskyard.wire.bot_protocol import Lease, Reason, Report, Resources, Signal, Stats
+from taskyard.wire.bot_protocol import Reason, Report, Resources, Signal, Stats
 from taskyard.wire.plays import BOT_FAILED_EXIT, MISSING_EXIT, TREE_FOLDER
 
 if TYPE_CHECKING:
+    from taskyard.bot.engines.protocol import EngineHost
     from taskyard.bot.files import FileTransfers
 
 #: How long an attempt that may outlive its lease is allowed to run: its time-out or the server ends it first.
@@ -343,7 +340,7 @@ def _lacks_secrets(attempt: LeasedAttempt) -> bool:
 
 
 class ExecutorOwner(Protocol):
-    """What the executor needs from the agent."""
+    """What the executor needs from the local engine."""
 
     def send_to_runner(self, *frames: ToRunner) -> None:
         """Send frames to the runner; frames given together go out together."""
@@ -361,28 +358,20 @@ class ExecutorOwner(Protocol):
 class Executor:
     """The slots of a bot, and the attempts that wait for one."""
 
-    def __init__(
-        self,
-        config: BotConfig,
-        state: StateFolder,
-        attempts: LeasedAttempts,
-        prefetch: PrefetchLimit,
-        caches: CacheStore,
-        owner: ExecutorOwner,
-    ) -> None:
+    def __init__(self, host: "EngineHost", caches: CacheStore, owner: ExecutorOwner) -> None:
+        config, state = host.config, host.state
         self._caches = caches
         self._on_lost = owner.on_lost
         self._config = config
-        self._attempts = attempts
-        self._prefetch = prefetch
+        self._attempts = attempts = host.attempts
+        self._prefetch = prefetch = host.prefetch
         self._send: SendToRunner = owner.send_to_runner
         self._on_change = owner.on_change
         self.report_trouble: ReportTrouble = owner.report_trouble
-        self._work = state.work
         self._workdirs = WorkdirPool(state.work)
         self._call_workdirs = WorkdirPool(state.work, only_files=True)
         self._programs = ProgramAttempts(
-            self._new_spool, self._workdirs, caches, TaskEnvironment(config), attempts, owner
+            host.new_spool, self._workdirs, caches, TaskEnvironment(config), attempts, owner
         )
         self._pool = WorkerPool(self._call_workdirs, prefetch, self._send, attempts, self)
         self._gpus = GpuPool(gpus.names())
@@ -399,23 +388,18 @@ class Executor:
 
     # Called by the agent, after a poll.
 
-    def accept(self, leases: list[Lease], sent: float) -> None:
+    def accept(self, attempts: Sequence[LeasedAttempt]) -> None:
         """Take these attempts and run them as slots become free."""
-        now = time.monotonic()
-        for lease in leases:
-            if (lease.task, lease.attempt) not in self._attempts.by_key:
-                self._prepare(self._attempts.add(lease, sent, now))
+        for attempt in attempts:
+            self._prepare(attempt)
         self.start_waiting()
 
-    def apply(self, effects: PollEffects) -> None:
-        """Extend, stop or drop attempts after a reply."""
-        runs = {one.run: one.until for one in effects.renewed if one.run in self._programs.running and one.strict}
+    def extend(self, attempts: Sequence[LeasedAttempt]) -> None:
+        """Let attempts run until their new expiry."""
+        runs = {one.run: one.until for one in attempts if one.run in self._programs.running and one.strict}
         if runs:
             self._send(SetExpiry(runs=runs))
-        if effects.renewed:
-            self._pool.update_expiry()
-        for attempt in (*effects.stop, *effects.revoked):
-            self.stop(attempt, "stop")
+        self._pool.update_expiry()
 
     def stop(self, attempt: LeasedAttempt, why: str) -> None:
         """End an attempt: `stop` because a person asked for it, `lose` because this bot ends."""
@@ -745,11 +729,6 @@ class Executor:
                 self._end_fetch(attempt)
                 self.finished(attempt, report)
                 self.start_waiting()  # it may have had a slot
-
-    def _new_spool(self, attempt: LeasedAttempt) -> Spool:
-        folder, lease = self._config.keep_output, attempt.lease
-        whole = None if folder is None else folder / rest_file_name(lease.task, lease.attempt)
-        return Spool(self._work / f"{attempt.run}.output", self._config.output_max, whole)
 
     def _enqueue(self, attempt: LeasedAttempt) -> None:
         if isinstance(attempt.work, Program):

@@ -132,10 +132,13 @@ class Tail:
 class Spool:
     """The output that has to be sent: the bytes from `acked` to `size`."""
 
-    def __init__(self, file: Path, output_max: int, rest_file: Path | None = None) -> None:
-        """Use `file` for what does not fit in memory, and `rest_file`, if given, for everything after the head."""
-        self.acked = 0  # how much the server has
-        self.size = 0  # how much was printed and kept
+    def __init__(self, file: Path, output_max: int, rest_file: Path | None = None, start: int = 0) -> None:
+        """Use `file` for what does not fit in memory, and `rest_file`, if given, for everything after the head.
+
+        The server has what is before `start`.
+        """
+        self.acked = start  # how much the server has
+        self.size = start  # how much was printed and kept
         self.truncated = False
         self.trouble = ""  # why no more is kept, if that is not the task's fault
         self._path = file
@@ -145,7 +148,7 @@ class Spool:
         self._tail: Tail | None = None  # set once the head is full
         self._last = b""  # the last byte
         self._memory = bytearray()  # the bytes from `_memory_start` on
-        self._memory_start = 0
+        self._memory_start = start
         self._file: FileIO | None = None  # the bytes before `_memory_start` that are not acknowledged
 
     @property

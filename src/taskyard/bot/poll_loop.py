@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from taskyard.bot.attempts import LeasedAttempts
-from taskyard.bot.config import BotConfig, Dimensions, detect_dimensions, merge_dimensions, read_file
+from taskyard.bot.config import BotConfig, Dimensions, merge_dimensions, read_file
 from taskyard.bot.poll_payload import PollEffects, PollPayload, apply_reply, build_payload
 from taskyard.bot.prefetch import PrefetchLimit
 from taskyard.bot.server_client import (
@@ -38,7 +38,6 @@ from taskyard.bot.server_client import (
 from taskyard.wire.bot_protocol import WAIT_MAX_MS, Begun, Hello, Lease, Poll, Welcome
 
 if TYPE_CHECKING:
-    from taskyard.bot.caches import CacheStore
     from taskyard.bot.health_check import HealthCheck
 
 #: While short tasks run, a request for work waits this long before it is parked: most often reports come first.
@@ -82,7 +81,7 @@ class PollLoop:
     ) -> None:
         self.wants_work = True  # False: ask for no more work
         self.check: HealthCheck | None = None  # asked before each request for work
-        self.caches: CacheStore | None = None  # reported when they have changed
+        self.caches: Callable[[], tuple[str, ...] | None] | None = None  # returns them when they have changed
         self.wait_ms = WAIT_MAX_MS
         self.pause_s_max = PAUSE_SECONDS_MAX
         self._loop = asyncio.get_running_loop()
@@ -173,10 +172,10 @@ class PollLoop:
             self._request_or_listen(in_hand, now)
 
     def _request_or_listen(self, in_hand: int, now: float) -> None:
-        if in_hand < self._config.slots and self._may_ask(now):
+        if in_hand < self._prefetch.slots and self._may_ask(now):
             if in_hand == 0 or not self._prefetch.is_short or now >= self._linger_until:
                 self._prefetch.reset()  # there was no work left, so the averages say nothing about what comes next
-                self._send(0, PollPayload(), self._config.slots - in_hand, self.wait_ms, now)
+                self._send(0, PollPayload(), self._prefetch.slots - in_hand, self.wait_ms, now)
             else:
                 self._wake_at(self._linger_until, now)
         elif in_hand and self._listening:
@@ -237,7 +236,7 @@ class PollLoop:
             tuple(payload.outputs),
             wait_ms,
             tuple(payload.begun),
-            None if self.caches is None else self.caches.report(),
+            None if self.caches is None else self.caches(),
         )
         if which == 0:
             self._parked, self._first_sent_at = wait_ms > 0, now
@@ -291,9 +290,19 @@ class PollLoop:
 class HelloSender:
     """The hello of one session."""
 
-    def __init__(self, config: BotConfig, session: str, on_welcome: Callable[[Welcome], None]) -> None:
+    def __init__(
+        self,
+        config: BotConfig,
+        session: str,
+        on_welcome: Callable[[Welcome, float], None],
+        detect: Callable[[], Dimensions],
+    ) -> None:
         self.session = session
-        self._on_welcome = on_welcome  # called with the server's answer
+        self.slots = config.slots
+        self.replaces = ""  # an earlier session, attempts of which this one goes on with until the server has said so
+        self.adopts: list[Begun] = []
+        self._detect = detect  # the dimensions of the machine
+        self._on_welcome = on_welcome  # called with the server's answer, and when the hello was sent
         self.draining = False
         self.maintenance: str | None = None  # why it takes no work for now
         self.quarantined: str | None = None  # why it is unfit
@@ -309,15 +318,18 @@ class HelloSender:
             bot=self._config.name,
             session=self.session,
             dimensions=self._dimensions(),
-            slots=self._config.slots,
+            slots=self.slots,
             draining=self.draining,
             maintenance=self.maintenance,
             quarantined=self.quarantined,
             version=self._version,
             begun=None if self.begun is None else tuple(self.begun),
+            replaces=self.replaces,
+            adopts=tuple(self.adopts),
         )
+        sent = time.monotonic()
         welcome = await client.hello(hello)
-        self._on_welcome(welcome)
+        self._on_welcome(welcome, sent)
         return welcome
 
     async def hello_once(self) -> Welcome:
@@ -340,7 +352,7 @@ class HelloSender:
                 self._from_file = read_file(file)
             except (OSError, ValueError) as error:
                 _LOG.warning("cannot read the file of dimensions, keeping the previous ones: %s", error)
-        return merge_dimensions(detect_dimensions(), self._from_file, self._config.dimensions)
+        return merge_dimensions(self._detect(), self._from_file, self._config.dimensions)
 
 
 def _file_stamp(file: Path | None) -> tuple[int, int] | None:

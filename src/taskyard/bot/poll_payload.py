@@ -125,7 +125,9 @@ def _output_end(payload: PollPayload, attempt: LeasedAttempt) -> int:
 def _make_renewal(attempt: LeasedAttempt) -> Renewal:
     space, secrets = attempt.workdir, attempt.secrets
     if space is None:
-        return _renewal_message(attempt)
+        renewal = _renewal_message(attempt, attempt.progress, attempt.last_checkpoint)
+        attempt.progress = attempt.last_checkpoint = None
+        return renewal
     progress, checkpoint = space.new_progress(), space.new_checkpoint()
     if secrets is not None:
         progress = None if progress is None else secrets.masker.mask(progress.encode()).decode(errors="replace")

@@ -41,11 +41,12 @@ class PrefetchLimit:
     """Averages of task durations, and the limits that follow from them."""
 
     def __init__(self, slots: int) -> None:
-        self._slots = slots
+        self.slots = slots  # an engine may change it
         self._call_s: float | None = None  # average duration of calls; None: unknown
         self._program_s: float | None = None
         self._names: set[str] = set()
         self._ahead_s = AHEAD_SECONDS
+        self.ahead_min_s = AHEAD_SECONDS  # an engine that hands work on needs more
 
     def reset(self) -> None:
         """Forget the averages: there was no work left, and what comes next may be of any kind."""
@@ -78,17 +79,17 @@ class PrefetchLimit:
         """How many tasks to have in hand."""
         longest = max(self._call_s or 0.0, self._program_s or 0.0)
         if longest == 0.0:
-            return self._slots
-        ahead_s = self._ahead_s if longest < SHORT_SECONDS else AHEAD_SECONDS
-        most = IN_HAND_MAX if self._program_s is None else min(IN_HAND_MAX, PROCESSES_PER_SLOT_MAX * self._slots)
-        least = self._slots + 1 if longest < MODEST_SECONDS else self._slots
-        return max(least, min(int(ahead_s * self._slots / longest), most))
+            return self.slots
+        ahead_s = max(self._ahead_s if longest < SHORT_SECONDS else AHEAD_SECONDS, self.ahead_min_s)
+        most = IN_HAND_MAX if self._program_s is None else min(IN_HAND_MAX, PROCESSES_PER_SLOT_MAX * self.slots)
+        least = self.slots + 1 if longest < MODEST_SECONDS else self.slots
+        return max(least, min(int(ahead_s * self.slots / longest), most))
 
     @property
     def refill_at(self) -> int:
         """Ask for more when this many are left, so that they arrive before the last one ends."""
         target = self.target
-        return max(target // 2, self._slots) if target > self._slots else self._slots - 1
+        return max(target // 2, self.slots) if target > self.slots else self.slots - 1
 
     @property
     def report_batch(self) -> int:

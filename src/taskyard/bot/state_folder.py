@@ -1,7 +1,7 @@
 """The state folder of one bot: a lock, an id, and the working folders of running attempts.
 
-Only the id, the begun files, the caches and the token of an enrolled bot outlive the bot process; the next instance
-clears the rest.
+Only the id, the begun files, the file of an engine, the caches and the token of an enrolled bot outlive the bot
+process; the next instance clears the rest.
 """
 
 import fcntl
@@ -47,6 +47,7 @@ class StateFolder:
         self.cache_index = folder.resolve() / "caches.json"  # what each folder of caches is
         self.secret_files = SecretFiles(self.work)
         self.begun = folder.resolve() / "begun"  # which attempts each instance has begun
+        self.engine_file = folder.resolve() / "engine"  # what an engine whose attempts outlive the bot has in hand
         self._lock = (folder / "lock").open("a+", encoding="utf-8")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,12 +66,13 @@ class StateFolder:
             _make_work_folder(self.work, user)
         _make_cache_folder(self.caches, user)
 
-    def session_prefix(self, marker: str) -> str:
+    def session_prefix(self, marker: str, engine: str) -> str:
         """Return the name of this folder, on this machine since it was started, for names of sessions.
 
         The same name twice means that the bot before this one had this very folder, and that whatever it left is found
         by `marker`. So a copy of the folder has another name: on this machine because of its path and its lock, on
-        another machine because of the boot id, even if that machine is itself a copy.
+        another machine because of the boot id, even if that machine is itself a copy. The engine counts, too: one does
+        not know what another one runs.
         """
         try:
             word = self._id_file.read_text(encoding="utf-8")
@@ -79,7 +81,7 @@ class StateFolder:
             make_file(self._id_file)
             self._id_file.write_text(word, encoding="utf-8")
         lock = os.fstat(self._lock.fileno())
-        identity = "\n".join((word, marker, _boot_id(), f"{lock.st_dev}:{lock.st_ino}"))
+        identity = "\n".join((word, marker, engine, _boot_id(), f"{lock.st_dev}:{lock.st_ino}"))
         return hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:NAME_DIGITS]
 
     @property

@@ -125,6 +125,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "audit": Entry(FLEET, "audit:audit", "List the requests of users"),
     "serve": Entry(SERVER, "serve:serve", "Start a server"),
     "bot": Entry(SERVER, "serve:bot", "Start a bot"),
+    "celery-worker": Entry(SERVER, "serve:celery_worker", "Start a Celery worker of bots"),
     "up": Entry(SERVER, "up:up", "Start a server and bots on this machine"),
     "backup": Entry(SERVER, "backup:backup", "Write a backup of a database"),
     "restore": Entry(SERVER, "backup:restore", "Make a database of a backup"),

@@ -88,6 +88,23 @@ class BotSpec:
     cache_age_s: float = 14 * 86_400.0  # after how long without use a cache is removed
     cache_free_percent: int = 10  # caches are removed until so much of the disk is free
     connected: Callable[[str], None] | None = None  # called with the pool when the bot is connected
+    engine: str = "local"  # what runs attempts
+    engine_options: Mapping[str, str] = field(
+        default_factory=dict, repr=False
+    )  # the address of a broker has a password
+
+
+@dataclass(frozen=True)
+class CeleryWorkerSpec:
+    """How to start a Celery worker."""
+
+    broker: str = field(repr=False)
+    queue: str
+    name: str
+    slots: int
+    state: Path
+    ca_file: str | None
+    inherit: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,4 +198,8 @@ class Backend(Protocol):
 
     def bot(self, spec: BotSpec) -> int:
         """Run a bot until a signal and return its exit code; raise `StartFailed` if that is not possible."""
+        ...
+
+    def celery_worker(self, spec: CeleryWorkerSpec) -> int:
+        """Run a Celery worker until a signal and return its exit code; raise `StartFailed` if that is not possible."""
         ...

@@ -1,4 +1,4 @@
-"""The commands `serve` and `bot`: start a server, or a bot that runs tasks for one."""
+"""The commands `serve`, `bot` and `celery-worker`: start a server, a bot of one, or a Celery worker of bots."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from taskyard.cli.client import Server
 from taskyard.cli.exit_codes import CommandFailed, Exit
 from taskyard.cli.options import PATH, Duration, Number, PlainText, bundle, command, duration, flag, output_option
 from taskyard.cli.output import harmless, plural, print_err, print_error, print_one
-from taskyard.cli.ports import Backend, BotSpec, ServeSpec, StartFailed
+from taskyard.cli.ports import Backend, BotSpec, CeleryWorkerSpec, ServeSpec, StartFailed
 
 SERVE_EXAMPLES: Final = """\
 Examples:
@@ -40,6 +40,13 @@ Examples:
     taskyard bot --slots 4 --dimension gpu=h100 --dimension site=attic
     taskyard bot --once     run the pending tasks, then exit
     taskyard bot --check 'test $(df --output=avail / | tail -1) -gt 9999999'
+    taskyard bot --engine celery --broker-file /etc/taskyard/broker
+"""
+WORKER_EXAMPLES: Final = """\
+Examples:
+
+    taskyard celery-worker --broker-file /etc/taskyard/broker
+    TASKYARD_BROKER=redis://cache/0 taskyard celery-worker --slots 4 --queue builds
 """
 SLOTS_MAX: Final = 1_000
 #: A check that runs more often than every second is work of its own.
@@ -100,6 +107,41 @@ class BotOptions(NamedTuple):
     check_every: int = 60_000
     cache_age: int = 14 * 86_400_000
     cache_free: int = 10
+    engine: str = "local"
+    engine_option: tuple[str, ...] = ()
+    broker: str | None = None
+    broker_file: Path | None = None
+    queue: str | None = None
+
+
+class WorkerOptions(NamedTuple):
+    """How a Celery worker runs tasks."""
+
+    name: str | None = None
+    slots: int | None = None
+    state: Path | None = None
+    broker: str | None = None
+    broker_file: Path | None = None
+    queue: str | None = None
+    ca_file: Path | None = None
+    inherit_env: bool = False
+
+
+broker_options = (
+    click.option(
+        "--broker",
+        metavar="URL",
+        help="Message broker of the engine celery, amqp://... or redis://..., without a password: "
+        "others can read options. [TASKYARD_BROKER]",
+    ),
+    click.option(
+        "--broker-file",
+        type=PATH,
+        metavar="PATH",
+        help="File with the address of the message broker, which may have a password. [TASKYARD_BROKER_FILE]",
+    ),
+    click.option("--queue", metavar="NAME", help="Queue of the Celery workers [default: taskyard]. [TASKYARD_QUEUE]"),
+)
 
 
 def dimensions_of(written: Iterable[str]) -> dict[str, list[str]]:
@@ -302,6 +344,21 @@ def _is_broker(url: str) -> bool:
         show_default=True,
         help="Remove caches until so much of the disk is free.",
     ),
+    click.option(
+        "--engine",
+        metavar="NAME",
+        default="local",
+        show_default=True,
+        help="What runs tasks: local for processes of this machine, celery for Celery workers, or another one.",
+    ),
+    click.option(
+        "--engine-option",
+        multiple=True,
+        type=PlainText(lambda written: dimensions_of([written])),
+        metavar="KEY=VALUE",
+        help="Option of another engine; can be repeated.",
+    ),
+    *broker_options,
 )
 @client.server_options
 @click.pass_obj
@@ -332,12 +389,79 @@ def bot(work: Backend, name: str | None, slots: int | None, how: BotOptions, ser
         cache_free_percent=how.cache_free,
         ca_file=target.ca_file,
         connected=lambda pool: _say_connected(spec, pool),
+        engine=how.engine,
+        engine_options=_engine_options(how),
     )
     try:
         return work.bot(spec)
     except StartFailed as refusal:
         print_error(f"cannot start the bot: {refusal}")
         return Exit.ERROR
+
+
+@command("celery-worker", WORKER_EXAMPLES)
+@bundle(
+    "how",
+    WorkerOptions,
+    click.option("--name", metavar="NAME", help="Unique name of the worker [default: taskyard-PID@HOSTNAME]."),
+    click.option(
+        "--slots",
+        type=Number(1, SLOTS_MAX),
+        metavar="N",
+        help="Number of tasks to run at a time [default: the number of processors].",
+    ),
+    click.option("--state", type=PATH, metavar="DIR", help="Folder for working folders and caches of tasks."),
+    *broker_options,
+    click.option("--ca-file", type=PATH, metavar="PATH", help="Certificate of the authority of the server."),
+    flag("--inherit-env", help="Pass the whole environment to tasks, not only the basics."),
+)
+@click.pass_obj
+def celery_worker(work: Backend, how: WorkerOptions) -> int:
+    """Start a Celery worker, which runs tasks of bots with the engine celery; Ctrl-C lets its tasks finish."""
+    broker = _broker(how.broker, how.broker_file)
+    if broker is None:
+        raise click.UsageError("there is no broker: set TASKYARD_BROKER, or add --broker-file PATH or --broker URL")
+    spec = CeleryWorkerSpec(
+        broker=broker,
+        queue=how.queue or os.environ.get("TASKYARD_QUEUE") or "taskyard",
+        name=how.name or f"taskyard-{os.getpid()}@{socket.gethostname()}",
+        slots=how.slots or os.cpu_count() or 1,
+        state=how.state or profiles.data_folder() / "celery-workers",
+        ca_file=None if how.ca_file is None else str(how.ca_file),
+        inherit=how.inherit_env,
+    )
+    try:
+        return work.celery_worker(spec)
+    except StartFailed as refusal:
+        print_error(f"cannot start the worker: {refusal}")
+        return Exit.ERROR
+
+
+def _engine_options(how: BotOptions) -> dict[str, str]:
+    """Return the options of an engine; the engine celery gets the broker."""
+    options = {key: values[-1] for key, values in dimensions_of(how.engine_option).items()}
+    if how.engine == "celery":
+        named = {"broker": _broker(how.broker, how.broker_file), "queue": how.queue or os.environ.get("TASKYARD_QUEUE")}
+        return options | {key: value for key, value in named.items() if value}
+    if how.broker or how.broker_file or how.queue:
+        raise click.UsageError("--broker, --broker-file and --queue need --engine celery")
+    return options
+
+
+def _broker(url: str | None, file: Path | None) -> str | None:
+    """Return the address of the broker: from an option, a file, or the environment."""
+    named = os.environ.get("TASKYARD_BROKER_FILE")
+    if url is None and file is None and "TASKYARD_BROKER" in os.environ:
+        return os.environ["TASKYARD_BROKER"]
+    if url is not None:
+        if urlsplit(url).password:
+            raise click.UsageError(
+                "other programs on this machine, also tasks, can read a password in --broker:"
+                " set TASKYARD_BROKER, or use --broker-file PATH"
+            )
+        return url
+    path = file or (Path(named) if named else None)
+    return None if path is None else _first_line(path, "the broker")
 
 
 def _say_connected(bot: BotSpec, pool: str) -> None:
@@ -349,20 +473,23 @@ def _say_connected(bot: BotSpec, pool: str) -> None:
 def _token_of(how: BotOptions) -> str | None:
     """Read the token from a file or standard input."""
     file = how.token_file
-    if file is None:
-        return None
+    return None if file is None else _first_line(file, "the token", remove=how.remove_token_file)
+
+
+def _first_line(file: Path, what: str, *, remove: bool = False) -> str:
+    """Read the first line of a file, or of standard input."""
     try:
         if str(file) == "-":
             return sys.stdin.readline(TOKEN_LINE_MAX).strip()
         with file.open(encoding="utf-8") as opened:
-            token = opened.readline(TOKEN_LINE_MAX).strip()
-        if how.remove_token_file:
+            line = opened.readline(TOKEN_LINE_MAX).strip()
+        if remove:
             file.unlink()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        print_error(f"cannot read the token from {file}: {reason}")
+        print_error(f"cannot read {what} from {file}: {reason}")
         raise CommandFailed(Exit.ERROR) from error
-    return token
+    return line
 
 
 def _ready(output: str) -> Callable[[str, str | None], None]:
