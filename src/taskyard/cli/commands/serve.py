@@ -46,7 +46,7 @@ WORKER_EXAMPLES: Final = """\
 Examples:
 
     taskyard celery-worker --broker-file /etc/taskyard/broker
-    TASKYARD_BROKER=redis://cache/0 taskyard celery-worker --slots 4 --queue builds
+    TASKYARD_BROKER=redis://cache/0 taskyard celery-worker --queue builds
 """
 SLOTS_MAX: Final = 1_000
 #: A check that runs more often than every second is work of its own.
