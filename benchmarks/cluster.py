@@ -39,13 +39,14 @@ class Cluster:
         url = _awaited(self.folder / "another.log", re.compile(r"TASKYARD_URL=(\S+)"))[1]
         return self._started.enter_context(Client(url, self._token))
 
-    def bot(self, name: str, slots: int, url: str = "") -> "subprocess.Popen[bytes]":
+    def bot(self, name: str, slots: int, url: str = "", *options: str, **environment: str) -> "subprocess.Popen[bytes]":
         """Start a bot, and wait until it is connected."""
         state = self.folder / name
         process = self._start(
             *("bot", "--url", url or self.url, "--name", name, "--slots", str(slots), "--state", str(state)),
+            *options,
             log_name=f"{name}.log",
-            TASKYARD_TOKEN=self.bot_token,
+            **{"TASKYARD_TOKEN": self.bot_token, **environment},
         )
         _until(lambda: any(bot.id == name for bot in self.client.bots()), f"bot {name} never connected")
         return process

@@ -68,16 +68,30 @@ class Yard:
 
 
 @pytest.fixture(scope="module")
-def short_leases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("celery")
+    with cluster(folder, f"sqlite:///{folder / 'taskyard.db'}") as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def hasty_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A server whose leases last seconds."""
+    folder = tmp_path_factory.mktemp("hasty")
     with cluster(folder, f"sqlite:///{folder / 'taskyard.db'}", SHORT_LEASES, lease="4s") as one:
         yield one
 
 
 @pytest.fixture
-def yard(short_leases: Cluster, redis: Redis, tmp_path: Path) -> Iterator[Yard]:
-    with ExitStack() as started, _ended_bots(short_leases):
-        yield Yard(short_leases, redis, tmp_path, started)
+def yard(server: Cluster, redis: Redis, tmp_path: Path) -> Iterator[Yard]:
+    with ExitStack() as started, _ended_bots(server):
+        yield Yard(server, redis, tmp_path, started)
+
+
+@pytest.fixture
+def hasty_yard(hasty_server: Cluster, redis: Redis, tmp_path: Path) -> Iterator[Yard]:
+    with ExitStack() as started, _ended_bots(hasty_server):
+        yield Yard(hasty_server, redis, tmp_path, started)
 
 
 @contextmanager
@@ -139,7 +153,8 @@ def test_a_task_waits_until_a_worker_takes_it_and_a_cancel_ends_it(yard: Yard) -
     assert not (yard.folder / "never").exists()
 
 
-def test_a_killed_worker_is_a_lost_bot(yard: Yard) -> None:
+def test_a_killed_worker_is_a_lost_bot(hasty_yard: Yard) -> None:
+    yard = hasty_yard
     worker = yard.worker("a")
     yard.bot()
     graph = yard.witness()
@@ -172,7 +187,8 @@ def test_a_killed_bot_adopts_what_its_workers_run_when_it_is_restarted(yard: Yar
     assert any("goes on with attempts" in (text or "") for text in said)
 
 
-def test_what_a_frozen_bot_runs_ends_with_its_lease_before_another_bot_begins_it(yard: Yard) -> None:
+def test_what_a_frozen_bot_runs_ends_with_its_lease_before_another_bot_begins_it(hasty_yard: Yard) -> None:
+    yard = hasty_yard
     yard.worker("a")
     bot = yard.bot()
     graph = yard.witness()

@@ -1,5 +1,6 @@
 """The Celery engine passes the tests of every engine, with workers on RabbitMQ and on Redis."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -8,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.engines.conformance import EngineConformance
+from taskyard.bot.engines.conformance import EngineConformance, FakeBot
+from taskyard.wire.bot_protocol import Signal
 from tests.brokers import RabbitMQ, Redis
+from tests.debian import NOT_TESTED, NotAvailable
+from tests.effort import SOAK
 
 #: What Celery's own modules warn about is not ours.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -49,3 +53,65 @@ class TestOnRabbitMQ(CeleryConformance):
         with cls.worker(rabbitmq.url, tmp_path_factory.mktemp("worker")) as process:
             yield
             process.terminate()
+
+
+@pytest.mark.parametrize("kind", [Redis, *([RabbitMQ] if SOAK else [])])
+def test_attempts_go_on_while_the_broker_is_restarted(kind: type[RabbitMQ] | type[Redis], tmp_path: Path) -> None:
+    try:
+        broker = kind()
+    except NotAvailable as fault:
+        pytest.skip(f"{NOT_TESTED}{fault}")
+    with broker, CeleryConformance.worker(broker.url, tmp_path / "worker") as process:
+        try:
+            asyncio.run(_restart(broker, tmp_path))
+        finally:
+            process.terminate()
+
+
+async def _restart(broker: RabbitMQ | Redis, folder: Path) -> None:
+    bot = FakeBot("celery", {"broker": broker.url}, folder)
+    await bot.open()
+    try:
+        attempt = bot.start('echo one; while ! [ -e "$FOLDER/go" ]; do sleep 0.05; done; echo two')
+        await bot.until(lambda: bot.output.get(attempt.lease.task) == b"one\n", "it runs")
+        await asyncio.to_thread(broker.stop)
+        (folder / "go").touch()
+        await asyncio.to_thread(broker.start)
+        assert (await bot.report(attempt)).signal is Signal.SUCCEED
+        assert bot.output[attempt.lease.task] == b"one\ntwo\n"
+        assert (await bot.report(bot.start("true"))).signal is Signal.SUCCEED
+    finally:
+        await bot.close()
+
+
+@pytest.mark.skipif(not SOAK, reason="it waits for the end of a lease")
+def test_an_attempt_that_a_broker_has_lost_is_given_back(tmp_path: Path) -> None:
+    try:
+        broker = Redis()
+    except NotAvailable as fault:
+        pytest.skip(f"{NOT_TESTED}{fault}")
+    with broker, CeleryConformance.worker(broker.url, tmp_path / "worker") as process:
+        try:
+            asyncio.run(_lose(broker, tmp_path))
+        finally:
+            process.terminate()
+
+
+async def _lose(broker: RabbitMQ | Redis, folder: Path) -> None:
+    bot = FakeBot("celery", {"broker": broker.url}, folder)
+    await bot.open()
+    try:
+        hold = 'touch "$FOLDER/$TASKYARD_LABEL"; while ! [ -e "$FOLDER/go" ]; do sleep 0.05; done'
+        running = [bot.start(hold) for _ in range(bot.engine.capacity)]
+        await bot.until(lambda: len(bot.begun) == len(running), "all slots are taken")
+        lost = bot.start(hold, 2_000)
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(broker.stop)
+        await asyncio.to_thread(broker.start)
+        (folder / "go").touch()
+        for one in running:
+            assert (await bot.report(one)).signal is Signal.SUCCEED
+        report = await bot.report(lost)
+        assert (report.signal, report.reason) == (Signal.LOSE, "returned")
+    finally:
+        await bot.close()

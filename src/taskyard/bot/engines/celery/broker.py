@@ -27,6 +27,9 @@ class BrokerLink:
 
     def __init__(self, app: Celery, inbox: str, on_message: Callable[[bytes], None]) -> None:
         self._app, self._on_message = app, on_message
+        # Control commands go over the connection that is given with them: one of a pool may be to another broker, or to
+        # one that was restarted since.
+        app.control.mailbox.producer_pool = None
         # It ends with the connection that receives it: whatever was in it is said again.
         self._queue = Queue(inbox, exchange="", routing_key=inbox, durable=False, exclusive=True, auto_delete=True)
         self.inbox = inbox

@@ -303,6 +303,10 @@ class CeleryEngine:
         if worker is None:
             worker = self._workers[poll.worker] = _Worker(poll, now)
             _LOG.info("Celery worker %s has %d slots", poll.worker, poll.slots)
+            # It begins nothing before it has an answer, and this goes out first.
+            unwanted = [one.attempt.lease for one in self._remotes.values() if one.attempt.stopping and not one.worker]
+            if unwanted:
+                self._stop(unwanted, [worker], revoke=False)
         worker.seen, worker.slots, worker.dimensions = now, poll.slots, poll.dimensions
         self._update_capacity(now)
         if self._early is not None:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from taskyard.bot.attempts import Key
-from taskyard.bot.engines.protocol import Adoptable
+from taskyard.bot.engines.protocol import Adoptable, EngineUnusable
 from taskyard.wire.bot_protocol import NOTHING, Lease
 
 #: A file that is larger than this is written anew, with what is in hand only.
@@ -84,7 +84,13 @@ class Journal:
         session = ""
         with suppress(FileNotFoundError):
             for line in self._path.read_bytes().split(b"\n")[:-1]:
-                entry = msgspec.json.decode(line, type=Entry)
+                try:
+                    entry = msgspec.json.decode(line, type=Entry)
+                except msgspec.MsgspecError as error:
+                    raise EngineUnusable(
+                        f"{self._path} is damaged, so it is not known what workers still run: delete it once the leases"
+                        " of this bot are over"
+                    ) from error
                 session = entry.session or session
                 if entry.lease is not None:
                     self._open[entry.lease.task, entry.lease.attempt] = entry.lease
