@@ -90,6 +90,12 @@ configure_from_environment()
 # A Celery worker.
 
 _worker: "CeleryWorker | None" = None
+_controllers: list[Any] = []
+
+
+def worker_failed() -> bool:
+    """Whether the Celery worker of this process has ended because of an error, not because it was told to."""
+    return bool(_controllers and _controllers[-1].exitcode)
 
 
 @app.task(name=TASK, bind=True, acks_late=True, ignore_result=True)  # type: ignore[untyped-decorator]
@@ -116,6 +122,7 @@ def _start_worker(sender: str, instance: Any, **_: object) -> None:
     if not instance.pool_cls.__module__.endswith(".thread"):
         raise SystemExit("a worker of Taskyard needs the pool of threads: leave --pool out, or say --pool threads")
     _worker = worker.CeleryWorker(app, sender, instance.concurrency, worker.settings())
+    _controllers.append(instance)
 
 
 @task_revoked.connect  # type: ignore[untyped-decorator]

@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import secrets
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from msgspec.structs import replace
 
 from taskyard.bot.attempts import Key, LeasedAttempt, LeasedAttempts, return_report
 from taskyard.bot.config import BotConfig, Dimensions, detect_dimensions
-from taskyard.bot.engines.celery.app import app, configure
+from taskyard.bot.engines.celery.app import app, configure, worker_failed
 from taskyard.bot.engines.celery.broker import BrokerLink
 from taskyard.bot.engines.celery.messages import WORKER_REPLY, Start, Trouble, WorkerPoll, WorkerReply, encode
 from taskyard.bot.engines.local import LocalEngine
@@ -49,6 +50,8 @@ REPEAT_SECONDS_MAX: Final = 60.0
 FORGOTTEN_SECONDS: Final = 600.0
 #: An end of the worker waits so long until bots have all reports.
 CLOSE_SECONDS: Final = 5.0
+#: How long a worker that has failed waits before it starts again.
+RESTART_SECONDS: Final = 1.0
 #: How fast a clock may run compared with another one: more than a broken one does.
 DRIFT: Final = 0.001
 #: Keys of dimensions that a worker has; of the others only the bot can be asked to say something.
@@ -87,7 +90,7 @@ def serve(broker: str, queue: str, name: str, slots: int, said: WorkerSettings) 
     _given.append(said)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Workers need not know of each other.
-    code = app.worker_main(
+    app.worker_main(
         [
             "--quiet",
             "worker",
@@ -100,7 +103,12 @@ def serve(broker: str, queue: str, name: str, slots: int, said: WorkerSettings) 
             "--loglevel=WARNING",
         ]
     )
-    return int(code or 0)
+    if worker_failed():
+        # Some versions of Celery give up when a Redis is restarted. Nothing is in hand any more, so begin anew.
+        _LOG.warning("the Celery worker has failed, and starts again")
+        time.sleep(RESTART_SECONDS)
+        os.execv(sys.executable, [sys.executable, "-m", "taskyard", *sys.argv[1:]])  # noqa: S606 - this program
+    return 0
 
 
 class CeleryWorker:
