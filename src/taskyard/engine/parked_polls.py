@@ -121,11 +121,12 @@ class ParkedPolls:
         registry, repo = transaction.registry, transaction.repo
         registry.refresh(repo)
         bots = repo.bots.callers(list(self._parked))
-        served = registry.serving(repo, {id: bot.changes for id, bot in bots.items()})
+        registry.update(repo, {id: bot.changes for id, bot in bots.items()})
         requests = []
         for id, bot in bots.items():
             poll, _ = self._parked[id]
-            if poll.want and poll.session == bot.session and (everywhere or not fresh.isdisjoint(served[id])):
+            served = registry.bots[id].served
+            if poll.want and poll.session == bot.session and (everywhere or not fresh.isdisjoint(served)):
                 requests.append((poll, bot, poll.want))
         return requests[:SERVED_MAX]
 

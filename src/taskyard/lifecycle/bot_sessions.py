@@ -369,7 +369,7 @@ def _refuse_replaced(bot: str) -> Refusal:
 def _check_poll(bot: CallingBot | None, poll: Poll) -> CallingBot | Refusal:
     if "\n" in poll.poll:
         return Refusal(Code.INVALID, "the id of a poll must be one line of text")
-    if _is_of_other_pool(bot, poll.pool):
+    if poll.pool is not None and _is_of_other_pool(bot, poll.pool):
         return _refuse_other_pool(poll.bot)
     if bot is None or bot.pool is None:
         return Refusal(Code.NOT_FOUND, f"there is no bot {poll.bot}: it has to say hello first")

@@ -52,7 +52,7 @@ def claim_request(poll: Poll, bot: CallingBot) -> ClaimRequest:
 
 
 def claim(transaction: Transaction, requests: Sequence[ClaimRequest]) -> list[tuple[Lease, ...]]:
-    """Lease tasks to bots; return the leases of each request."""
+    """Lease tasks to bots; return the leases of each request. The registry is up to date for these bots."""
     leases = _leased_before(transaction, requests)
     keys = [(request.poll.bot, request.poll.poll or f"#{place}") for place, request in enumerate(requests)]
     first: dict[tuple[str, str], int] = {}
@@ -94,14 +94,10 @@ def _claim_new(
     """Claim tasks for new requests. Bots that serve the same queues are handled together: each queue is read once."""
     if not new:
         return {}
-    registry = transaction.registry
-    registry.refresh(transaction.repo)
-    served = registry.serving(
-        transaction.repo, {requests[place].poll.bot: requests[place].bot.changes for place in new}
-    )
+    bots = transaction.registry.bots
     alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for place in new:
-        queues = served[requests[place].poll.bot]
+        queues = bots[requests[place].poll.bot].served
         if queues:
             alike[queues].append(place)
     groups = [_group(transaction, queues, places, requests) for queues, places in alike.items()]
@@ -129,7 +125,7 @@ def _group(
     transaction: Transaction, queues: tuple[int, ...], places: Sequence[int], requests: Sequence[ClaimRequest]
 ) -> _Group:
     asked = [(requests[place].poll.bot, requests[place].count) for place in places]
-    held = {bot: keys for bot, _ in asked if (keys := transaction.registry.caches(bot))}
+    held = {bot: keys for bot, _ in asked if (keys := transaction.registry.bots[bot].caches)}
     count = sum(count for _, count in asked) + _window(queues)
     if not held or not _use_caches(transaction, queues, count):
         return _Group(queues, places, asked, held, (), {})
@@ -297,7 +293,7 @@ def _lease_out(
     for place, ids in chosen.items():
         poll = requests[place].poll
         taken = Reason.UNDER_WAY if poll.begun is None else Reason.ASSIGNED
-        snapshot = transaction.registry.snapshot(poll.bot)
+        snapshot = transaction.registry.bots[poll.bot].snapshot
         for id in ids:
             task = tasks[id]
             lasts_ms = transaction.lease_ms

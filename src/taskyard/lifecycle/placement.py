@@ -23,7 +23,7 @@ from taskyard.store.queries import Row
 
 def placement_of(transaction: Transaction, bots: Collection[str], queues: Collection[int]) -> "Placement | None":
     """Return the placement for bots that serve the same queues; None if all tasks there take one slot."""
-    rooms = {bot: room for bot in bots if (room := transaction.registry.room(bot)) is not None}
+    rooms = {bot: room for bot in bots if (room := transaction.registry.bots[bot].room) is not None}
     return Placement(transaction, rooms, queues) if rooms else None
 
 

@@ -36,6 +36,7 @@ EMPTY: Final = PollOutcome((), (), ())
 
 def poll(transaction: Transaction, polls: Sequence[Poll]) -> list[PollOutcome | Refusal]:
     """Carry out polls: first the reports, then the renewals, then the requests for work."""
+    registry = transaction.registry
     _prefetch(transaction, polls)
     callers = check_in(transaction, polls)
     known = [(place, polls[place], bot) for place, bot in enumerate(callers) if isinstance(bot, CallingBot)]
@@ -50,9 +51,11 @@ def poll(transaction: Transaction, polls: Sequence[Poll]) -> list[PollOutcome | 
         ended = end_attempts(transaction, said)
         renewed = renew(transaction, to_renew)
         record_begun(transaction, [(one.bot, begun) for _, one, _ in known if one.begun for begun in one.begun])
+        if any(one.want for one in polls):
+            registry.refresh(transaction.repo)
+        registry.update(transaction.repo, {one.bot: bot.changes for _, one, bot in known})
         requests = [claim_request(one, bot) for _, one, bot in known]
         leases = _with_definitions(transaction, known, claim(transaction, requests))
-    transaction.registry.serving(transaction.repo, {one.bot: bot.changes for _, one, bot in known})
     _note_ends(transaction, said, ended)
     answers: list[PollOutcome | Refusal] = [bot if isinstance(bot, Refusal) else EMPTY for bot in callers]
     reports, renewals, outputs = iter(ended), iter(renewed), iter(stored)
@@ -66,7 +69,7 @@ def poll(transaction: Transaction, polls: Sequence[Poll]) -> list[PollOutcome | 
             given,
             tuple(islice(outputs, len(one.outputs))) if one.outputs else (),
             is_late,
-            ending=transaction.registry.ending(one.bot),
+            ending=registry.bots[one.bot].ending,
         )
     return answers
 
@@ -75,7 +78,8 @@ def _note_ends(
     transaction: Transaction, reports: Sequence[tuple[str, Report]], ended: Sequence[Done | Refusal]
 ) -> None:
     """Reset the failure counts of bots that have ended attempts: they work again."""
-    failing = {bot for bot, _ in reports if transaction.registry.failures(bot)}
+    bots = transaction.registry.bots
+    failing = {bot for bot, _ in reports if bots[bot].failures}
     if failing:
         forget_failures(
             transaction,

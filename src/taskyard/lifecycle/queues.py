@@ -30,8 +30,8 @@ _BOTS_KEPT = 20_000
 
 
 @value
-class _Served:
-    """The queues that a bot serves, among those up to a number."""
+class ServedBot:
+    """A bot, and the queues that it serves among those up to a number."""
 
     changes: int  # of the row of the bot
     dimensions: Dimensions
@@ -43,6 +43,16 @@ class _Served:
     snapshot: int | None = None  # its dimensions and its version as they are now
     failures: int = 0  # how often in a row it lost attempts
     total: Resources | None = None  # what the bot has in all; None if all tasks of its queues take one slot
+
+    @property
+    def served(self) -> tuple[int, ...]:
+        """The queues that it is given tasks of."""
+        return self.queues if self.takes_work else ()
+
+    @property
+    def room(self) -> Room | None:
+        """Its room, all of it free; None if all tasks of its queues take one slot."""
+        return None if self.total is None else Room(self.total)
 
 
 class Registry:
@@ -57,7 +67,7 @@ class Registry:
         self._queues: dict[int, QueueRow] = {}
         self._by_root: dict[str, list[QueueRow]] = defaultdict(list)  # in the order of their numbers
         self._takes: dict[int, Resources] = {}  # by queue, where that is more than a slot
-        self._served: dict[str, _Served] = {}
+        self.bots: dict[str, ServedBot] = {}  # each as of the last `update` with it
         self._learned: set[str] = set()
 
     def settle(self) -> None:
@@ -70,9 +80,9 @@ class Registry:
         if self._newest != self._settled or self._learned:
             self.forget()
 
-    def serving(self, repo: Repo, changes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Return the queues that bots serve, given how often each has changed; none for a bot that takes no work."""
-        served, newest = self._served, self._newest
+    def update(self, repo: Repo, changes: Mapping[str, int]) -> None:
+        """Bring `bots` up to date for some bots, given how often each has changed; with the queues known by now."""
+        served, newest = self.bots, self._newest
         changed = [
             id
             for id, count in changes.items()
@@ -80,35 +90,10 @@ class Registry:
         ]
         if changed:
             self._serve(repo, {id: changes[id] for id in (changes if len(served) >= _BOTS_KEPT else changed)})
-        return {id: served[id].queues if served[id].takes_work else () for id in changes}
-
-    def ending(self, id: str) -> bool:
-        """Whether a bot has to end. This and the following are as of the last `serving` with the bot."""
-        return self._served[id].ending
-
-    def caches(self, id: str) -> frozenset[str]:
-        """Return the keys of the caches that a bot holds."""
-        return self._served[id].caches
-
-    def snapshot(self, id: str) -> int | None:
-        """Return the id of what a bot is now: its dimensions and its version."""
-        return self._served[id].snapshot
-
-    def failures(self, id: str) -> int:
-        """Return how often in a row a bot has lost attempts."""
-        return self._served[id].failures
 
     def takes(self, queue: int) -> Resources | None:
         """Return what each task of a queue takes of its bot; None if that is one slot."""
         return self._takes.get(queue)
-
-    def room(self, id: str) -> Room | None:
-        """Return the room of a bot, all of it free; None if all tasks of its queues take one slot.
-
-        The queues of the bot were asked about before.
-        """
-        total = self._served[id].total
-        return None if total is None else Room(total)
 
     def prefetch(self, repo: Repo) -> None:
         """Request at once what `refresh` will read."""
@@ -140,7 +125,7 @@ class Registry:
 
     def _serve(self, repo: Repo, changes: Mapping[str, int]) -> None:
         """Compute which queues bots serve."""
-        served = self._served
+        served = self.bots
         if len(served) >= _BOTS_KEPT:
             served.clear()
         read = [id for id, count in changes.items() if id not in served or served[id].changes != count]
@@ -150,7 +135,7 @@ class Registry:
             known, bot = served.get(id), bots.get(id)
             facts = None if bot is None else bot.facts
             if facts is not None and (known is None or known.dimensions is not facts.dimensions):
-                known = _Served(-1, facts.dimensions, True, False, -1, ())
+                known = ServedBot(-1, facts.dimensions, True, False, -1, ())
             assert known is not None, "a bot that is not cached is read"
             # It polls right now, so it is not missing, however long it was silent before.
             takes = known.takes_work if facts is None else fleet.takes_work(struct_replace(facts, missing=False))
@@ -164,7 +149,7 @@ class Registry:
             total = known.total
             if total is None and any(queue.id in self._takes for queue in found):
                 total = resources.total(known.dimensions)
-            served[id] = _Served(
+            served[id] = ServedBot(
                 count,
                 known.dimensions,
                 takes,

@@ -98,18 +98,13 @@ def _judge(
 
 def _ruling(transaction: Transaction, task: TaskRecord, report: Report) -> Ruling:
     life, rules, now = task.life, task.rules, transaction.now
-    reason = report.reason
-    if (
-        report.signal is _LOSE
-        and reason is not None
-        and life.state in LEASED
-        and costs_nothing(transaction, task, reason)
-    ):
-        return attempt_policy.spare(life, rules, reason, now)
-    if report.signal is _LOSE and reason is Reason.MISSING and life.state in LEASED:
-        return attempt_policy.unrunnable(life, rules, now)
-    if report.signal is _LOSE and life.state in LEASED and is_poison(transaction, task):
-        return attempt_policy.poisoned(life, rules, now)
+    if report.signal is _LOSE and life.state in LEASED:
+        if report.reason is not None and costs_nothing(transaction, task, report.reason):
+            return attempt_policy.spare(life, rules, report.reason, now)
+        if report.reason is Reason.MISSING:
+            return attempt_policy.unrunnable(life, rules, now)
+        if is_poison(transaction, task):
+            return attempt_policy.poisoned(life, rules, now)
     return attempt_policy.report(life, rules, report.attempt, report.signal, now, report.exit_code)
 
 

@@ -108,7 +108,6 @@ class _GraphDelta:
     behind: int = 0
     unhandled: int = 0
     events: list[tuple[int, list[str]]] = field(default_factory=list)  # facts by subject: rows of events, in order
-    facts: int = 0
     started: bool = False
     _latest: dict[int, list[str]] = field(default_factory=dict)  # the last row of each subject
 
@@ -117,12 +116,11 @@ class _GraphDelta:
 
         A consequence of what happened to another task comes after that: it begins a new row.
         """
-        self.facts += 1
-        if not is_consequence and subject in self._latest:
-            self._latest[subject].append(fact)
-            return
-        row = self._latest[subject] = [fact]
-        self.events.append((subject, row))
+        row = None if is_consequence else self._latest.get(subject)
+        if row is None:
+            row = self._latest[subject] = []
+            self.events.append((subject, row))
+        row.append(fact)
 
 
 class Transaction:
@@ -637,7 +635,7 @@ class Transaction:
             if over(graph.state):
                 raise TransactionConflict("the graph ended meanwhile")
             delta.record(graph.id, _graph_event(graph.state, state))
-        events = graph.events + delta.facts
+        events = graph.events + sum(len(facts) for _, facts in delta.events)
         return (graph.id, str(state), tally.active, tally.behind, tally.unhandled, events, self.now)
 
     def _was_not_canceled(self, graph: int) -> bool:

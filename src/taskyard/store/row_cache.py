@@ -6,7 +6,7 @@ single writer, so its cache also lives from one transaction to the next, which s
 process has written, and when a statement changed rows without the cache.
 """
 
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class RowCache:
         "tasks",
     )
 
-    def __init__(self, outlives_transaction: bool = False, known_blocks: Collection[Block] = ()) -> None:
+    def __init__(self, outlives_transaction: bool = False, known_blocks: AbstractSet[Block] = frozenset()) -> None:
         self._outlives_transaction = outlives_transaction
         self._known_before = known_blocks
         self.clear()
@@ -53,13 +53,11 @@ class RowCache:
         """Whether to cache so many new tasks: half of the room is kept for rows that were asked for."""
         return len(self.tasks) + tasks <= CACHED_MAX // 2
 
-    def unknown_blocks(self, blocks: Collection[Block]) -> list[Block]:
+    def unknown_blocks(self, blocks: set[Block]) -> list[Block]:
         """Return those of some blocks that may not be stored yet, in order; they are known from here on."""
-        unknown = sorted(
-            {block for block in blocks if block not in self.known_blocks and block not in self._known_before}
-        )
-        self.known_blocks.update(unknown)
-        return unknown
+        unknown = blocks - self.known_blocks - self._known_before
+        self.known_blocks |= unknown
+        return sorted(unknown)
 
     def clear(self) -> None:
         """Forget every row."""

@@ -485,7 +485,7 @@ class AttemptRepo:
         if not rows:
             return
         self._session.execute_many("insert_attempts", rows)
-        unknown = self._cache.unknown_blocks([(row[2], row[0] // BLOCK) for row in rows])
+        unknown = self._cache.unknown_blocks({(row[2], row[0] // BLOCK) for row in rows})
         # Two servers insert equal ones in one order, so they cannot wait for each other.
         self._session.execute_many("insert_attempt_blocks", unknown)
 
