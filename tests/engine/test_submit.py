@@ -1,12 +1,14 @@
 """Graphs are stored whole or not at all, and once, whatever is repeated and whichever process dies."""
 
+import asyncio
 from collections.abc import Iterator
 from threading import Thread
 from typing import Any
 
 import pytest
 
-from taskyard.core.states import GraphState, State
+from taskyard.core.ids import Key
+from taskyard.core.states import GraphState, Millis, State
 from taskyard.engine import submit
 from taskyard.engine.bulk_load import LOAD_MAX_MS
 from taskyard.engine.errors import Failed, Unavailable
@@ -103,6 +105,45 @@ def test_a_key_belongs_to_one_graph(harness: EngineHarness, tasks: int) -> None:
     assert isinstance(refusal, Refusal)
     assert harness.submit(wide(tasks)).graph != first.graph
     harness.settle()
+
+
+def test_a_small_graph_is_stored_from_an_event_loop_as_from_a_thread(harness: EngineHarness) -> None:
+    def store(document: object, **said: Any) -> Submitted | Refusal | None:
+        return asyncio.run(harness.engine.submit_small(document, **said))
+
+    before = harness.engine.commits
+    made = store(graph(a=task(), b=task("a")), actor="ann", key="k")
+    assert isinstance(made, Submitted)
+    assert harness.engine.commits - before == 1
+    assert dict(harness.labels(made.graph)) == made.names
+    assert harness.states(harness.labels(made.graph)) == {"a": State.WAITING, "b": State.UNSCHEDULED}
+    again = store(graph(a=task(), b=task("a")), actor="ann", key="k")
+    assert isinstance(again, Submitted)
+    assert (again.graph, again.echo) == (made.graph, True)
+    refused = store(graph(a=task()), key="x" * 10_000)
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.INVALID
+    # These may need the store, and are left to a thread: another graph under the key, faults, and too many tasks.
+    stored = harness.engine.commits
+    assert store(graph(a=task()), actor="ann", key="k") is None
+    assert store(graph(a=1)) is None
+    assert store(wide(LARGE)) is None
+    assert harness.engine.commits - stored <= 1
+
+    def deny(pools: frozenset[str]) -> None:
+        raise PermissionError(sorted(pools))
+
+    with pytest.raises(PermissionError, match="default"):
+        store(graph(a=task()), may=deny)
+
+
+def test_a_small_graph_whose_ids_are_in_use_is_left_to_a_thread(
+    sqlite_harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = sqlite_harness.submit(graph(a=task()))
+    keys = submit.NewKeys(Key(made.graph), [Key(made["a"])], Millis(sqlite_harness.clock.now()))
+    monkeypatch.setattr(submit.KeyGenerator, "generate", lambda *_: keys)
+    assert asyncio.run(sqlite_harness.engine.submit_small(graph(b=task()))) is None
 
 
 def test_a_key_that_is_used_twice_in_one_batch_makes_one_graph(harness: EngineHarness) -> None:

@@ -7,6 +7,7 @@ import pytest
 from taskyard.core.states import Signal
 from taskyard.lifecycle.commands import Begun, Poll
 from taskyard.lifecycle.poll import PollOutcome
+from taskyard.server.requests import SMALL_TASKS_MAX
 from taskyard.views.graphs import NAMED_MAX
 from tests.server.running_server import RunningServer, fresh, graph, task, wide
 
@@ -48,6 +49,14 @@ def test_a_graph_is_submitted_and_shown(either_server: RunningServer) -> None:
         "requires": [made.tasks["b"]],
         "requires_whole": True,
     }
+
+
+def test_a_graph_is_stored_once_whatever_its_size(server: RunningServer) -> None:
+    """Up to 100 tasks are validated on the event loop, and more on a thread."""
+    sizes = [0, 1, SMALL_TASKS_MAX, SMALL_TASKS_MAX + 1]
+    made = [server.submit(graph(**{f"t{place}": task() for place in range(size)})) for size in sizes]
+    assert [len(one.tasks) for one in made] == sizes
+    assert [one["id"] for one in walk(server, "/api/v1/graphs")] == [one.id for one in reversed(made)]
 
 
 def test_a_graph_requires_the_sinks_that_keep_it_from_being_finished(either_server: RunningServer) -> None:

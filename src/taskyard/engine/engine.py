@@ -297,6 +297,15 @@ class Engine:
         with outages(), gc_paused_for(document):
             return self._submission.submit(document, graph_id, key, self._submitter(sender), child_of, of_request)
 
+    async def submit_small(
+        self, document: object, *, key: str = "", child_of: ChildOf | None = None, **sender: Unpack[Sender]
+    ) -> Submitted | Refusal | None:
+        """Store the graph of a small document, validated on the event loop; None if `submit` has to do it."""
+        refusal = validate.check_submission(None, key, *_names(sender))
+        if refusal is not None:
+            return refusal
+        return await self._submission.submit_small(document, key, self._submitter(sender), child_of)
+
     def extend(
         self,
         graph_id: str,

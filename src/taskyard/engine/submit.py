@@ -1,5 +1,6 @@
 """Submit graphs: validate a document, make the keys, and store it in one transaction or in pages."""
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -223,6 +224,25 @@ class GraphSubmission:
             return named
 
         return self.store(make, is_chosen=id is not None)
+
+    async def submit_small(
+        self, document: object, key: str, sender: Submitter, child_of: ChildOf | None
+    ) -> Submitted | Refusal | None:
+        """Store the graph of a small document from an event loop; None if `submit` has to do it, which may read."""
+        graph = read(document, self._clock.now(), self._scheduler_id).graph
+        if graph is None or trees_named(graph.tasks.values()):
+            return None
+        named = self._named(graph, body_of(document), None, key, sender, child_of=child_of)
+        sender.check(named.submission.new_tasks.pools or _UNNAMED, graph.tasks.values())
+        if named.submission.new_tasks.weight > PAGE_MAX:
+            return None
+        try:
+            answer: Submitted | Refusal = await asyncio.wrap_future(self._writer_thread.put(named))
+        except DuplicateKey:
+            return None
+        if isinstance(answer, Refusal) and answer.code in {Code.CONFLICT, Code.LOADING}:
+            return None
+        return _with_names(answer, named)
 
     def store(self, make: Callable[[], KeyedSubmission], *, is_chosen: bool = False) -> Submitted | Refusal:
         """Store what `make` makes; if one of its keys is in use, make it again with other keys.

@@ -98,7 +98,8 @@ async def submit_graph(
 ) -> Response:
     """Store a graph. Needs `submit` in every pool that its tasks name; with a priority below 20 also another right."""
     async with requests.open_document(request, find_faults_of(context)) as document:
-        return await submit(context, caller, document, key=caller_key(caller, key), parent=parent)
+        small = requests.is_small(request, document)
+        return await submit(context, caller, document, key=caller_key(caller, key), parent=parent, small=small)
 
 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
@@ -296,10 +297,19 @@ async def submit(  # noqa: PLR0913 - each is a part of the request
     parent: str | None = None,
     parent_field: str = "parent",
     secret_bytes: bytes | None = None,
+    small: bool = False,
 ) -> Response:
-    """Store a graph on behalf of a caller, and answer. It ends with the task `parent`, if that is given."""
+    """Store a graph on behalf of a caller, and answer. It ends with the task `parent`, if that is given.
+
+    The document of a `small` one is validated on the event loop.
+    """
     child_of = None if parent is None else await _child_of(context, caller, parent, parent_field)
     async with submit_permission(context, caller, "submit a graph") as sender:
+        if small and graph_id is None and secret_bytes is None:
+            check_size(document, context.settings.tasks_max)
+            answer = await context.engine.submit_small(document, key=key, child_of=child_of, **sender)
+            if answer is not None and not (stored := unwrap(answer)).echo:
+                return _submitted(stored, views.shown_names(stored.names), 201)
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
             check_size(document, context.settings.tasks_max)

@@ -318,6 +318,7 @@ async def submit_request(
             parent=parent,
             parent_field="parent_task_id",
             secret_bytes=secret_bytes_of(given),
+            small=requests.is_small(request, document),
         )
     except RequestRefused as fault:
         faults = [api.Fault(one.message, path_in_request(one.path)) for one in fault.problem.faults]
