@@ -663,6 +663,12 @@ class AsyncEngine:
             **sender,
         )
 
+    async def submit_small(
+        self, document: object, *, key: str = "", child_of: ChildOf | None = None, **sender: Unpack[Sender]
+    ) -> Submitted | Refusal | None:
+        """Store the graph of a small document, validated here; None if `submit` has to do it."""
+        return await self._engine.submit_small(document, key=key, child_of=child_of, **sender)
+
     async def extend(
         self,
         graph_id: str,

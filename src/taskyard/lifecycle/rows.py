@@ -36,8 +36,9 @@ from taskyard.store.rows import UPDATES, encode_rules
 
 _FIRST_STATE = Life().state.text
 _FIRST_REASON = Reason.PREREQUISITE.text
-#: The fields of payloads that name secrets, and caches.
+#: The fields of payloads that name secrets, and all that few payloads have and tasks are searched for.
 _SECRETS: Final = SECRET_FIELDS | {HAS_SECRET_BYTES}
+_SPECIAL: Final = _SECRETS | CACHE_FIELDS | {"inputs", Kind.GRAPH.text}
 # Kinds of continuations.
 #: "Release the root tasks of this graph".
 OPEN = "open"
@@ -138,7 +139,7 @@ class NewTasks:
 
     def __post_init__(self) -> None:
         # Whatever takes time for each task is computed here, on the caller's thread, to save the writer's time.
-        _ = self.weight, self.dimensions, self.pools, self._keys
+        _ = self.weight, self.dimensions, self.pools, self._keys, self._rules, self._with_extras
 
     @cached_property
     def weight(self) -> int:
@@ -159,6 +160,29 @@ class NewTasks:
                 found = known[shape] = all_tags(task, self.user)
             tags.append(found)
         return tags
+
+    @cached_property
+    def _rules(self) -> Sequence[tuple[Rules, str]]:
+        """The rules of each task, and their text; most tasks of a graph share theirs (`benchmarks.submit`)."""
+        known: dict[object, tuple[Rules, str]] = {}
+        rules: list[tuple[Rules, str]] = []
+        for task in self.tasks:
+            slices, reuses = task.slices, task.idempotent and task.label not in self.to_run
+            waits = (
+                (slices[0].expires_ms, slices[0].wait_for_capacity) if len(slices) == 1 else tuple(map(_wait, slices))
+            )
+            shape = (task.reruns, task.retries, task.deadline, task.not_before, reuses, waits)
+            found = known.get(shape)
+            if found is None:
+                own = attempt_policy.rules_of(struct_replace(task, idempotent=reuses), self.created_ms)
+                found = known[shape] = (own, encode_rules(own))
+            rules.append(found)
+        return rules
+
+    @cached_property
+    def _special(self) -> Collection[Task]:
+        """The tasks with fields that few have: each search for some of these looks at few tasks."""
+        return tasks_with(self.tasks, _SPECIAL)
 
     @cached_property
     def _extra_rows(self) -> Sequence[int]:
@@ -187,7 +211,7 @@ class NewTasks:
     @cached_property
     def _with_secrets(self) -> frozenset[str]:
         """The labels of the tasks that need secrets to run."""
-        return frozenset(task.label for task in tasks_with(self.tasks, _SECRETS) if _names_secrets(task))
+        return frozenset(task.label for task in tasks_with(self._special, _SECRETS) if _names_secrets(task))
 
     def _secrets_of(self, task: Task) -> int:
         """Return how many secrets a task names."""
@@ -214,7 +238,7 @@ class NewTasks:
     @cached_property
     def _with_caches(self) -> Mapping[str, str]:
         """The keys of the caches that tasks use, by label."""
-        using = tasks_with(self.tasks, CACHE_FIELDS)
+        using = tasks_with(self._special, CACHE_FIELDS)
         return {task.label: keys for task in using if (keys := _caches(task, self.submitter)) is not None}
 
     @cached_property
@@ -225,7 +249,7 @@ class NewTasks:
     @cached_property
     def pools(self) -> frozenset[str]:
         """Every pool that one of them names, or a task of a graph inside them or of a launch."""
-        return pools_named(self.tasks) | self.other_pools
+        return pools_named(self.tasks, self._special) | self.other_pools
 
     def pages(self, weight_max: int) -> Iterator[slice]:
         """Cut them into pages of at most this weight. A task that weighs more is alone in its page."""
@@ -238,8 +262,8 @@ class NewTasks:
     def rows(self, page: slice, queues: Mapping[Dimensions, int], now: Millis, hidden: bool = False) -> Rows:
         """Make the rows of some of them."""
         rows = Rows()
-        for task in self.tasks[page]:
-            self._add(rows, task, queues, (now, int(hidden)))
+        for task, rules in zip(self.tasks[page], self._rules[page], strict=True):
+            self._add(rows, task, rules, queues, (now, int(hidden)))
         tagged = ((row[0], tags) for row, tags in zip(rows.tasks, self._tags[page], strict=True))
         rows.tags = list(tag_runs(sorted(tagged)))
         return rows
@@ -248,9 +272,14 @@ class NewTasks:
     def _trees(self) -> Mapping[str, Collection[str]]:
         """The trees that tasks take, by label."""
         found: dict[str, set[str]] = {}
-        for label, _, tree in trees_named(self.tasks):
+        for label, _, tree in trees_named(self._special):
             found.setdefault(label, set()).add(tree)
         return found
+
+    @cached_property
+    def _with_extras(self) -> Collection[str]:
+        """The labels of the tasks that have rows of the kinds that few tasks have."""
+        return self._with_secrets.union(self.reused, self.sources, self.updates, self._keys, self._trees)
 
     @cached_property
     def _names(self) -> Mapping[str, str]:
@@ -261,13 +290,11 @@ class NewTasks:
         self,
         rows: Rows,
         task: Task,
+        rules: tuple[Rules, str],
         queues: Mapping[Dimensions, int],
         now_and_loading: tuple[Millis, int],
     ) -> None:
         id = self.ids[task.label]
-        rules = attempt_policy.rules_of(
-            struct_replace(task, idempotent=False) if task.label in self.to_run else task, self.created_ms
-        )
         filled = _filled(task, self._names) if self.substitutes else task
         kept = digest(task) if filled is not task else self.digests.get(task.label)
         rows.tasks.append(self._row(id, task, rules, queues, now_and_loading))
@@ -278,7 +305,11 @@ class NewTasks:
         if task.mutexes or task.limits:
             rows.mutexes += [(id, mutex.key, mutex.party) for mutex in task.mutexes]
             rows.limits += [(id, name, amount) for name, amount in task.limits]
-        if self.reused and task.label in self.reused:
+        if task.label in self._with_extras:
+            self._add_extras(rows, id, task)
+
+    def _add_extras(self, rows: Rows, id: int, task: Task) -> None:
+        if task.label in self.reused:
             _add_reused(rows, id, self.reused[task.label])
         elif task.label in self._with_secrets:
             self._add_secrets(rows, id, task)
@@ -286,20 +317,19 @@ class NewTasks:
             rows.link_copies.append((id, self.sources[task.label]))
         if task.label in self.updates:
             rows.updates.append((id, *self.updates[task.label], self.graph_id))
-        if self._keys and task.label in self._keys:
+        if task.label in self._keys:
             rows.reserved.append((self._keys[task.label], task.priority, id))
-        if self._trees:
-            rows.input_trees += [(id, tree) for tree in self._trees.get(task.label, ())]
+        rows.input_trees += [(id, tree) for tree in self._trees.get(task.label, ())]
 
     def _row(
         self,
         id: int,
         task: Task,
-        rules: Rules,
+        rules_and_text: tuple[Rules, str],
         queues: Mapping[Dimensions, int],
         now_and_loading: tuple[Millis, int],
     ) -> Row:
-        first = task.slices[0]
+        first, (rules, text) = task.slices[0], rules_and_text
         served_by_bots = first.kind not in SERVER_KINDS
         now, hidden = now_and_loading
         constraints = (CONSTRAINED if task.mutexes or task.limits else 0) | (
@@ -312,7 +342,7 @@ class NewTasks:
             _FIRST_REASON,
             now,
             rules.not_before_ms,
-            encode_rules(rules),
+            text,
             first.kind.text,
             task.priority,
             self.created_ms,
@@ -364,6 +394,10 @@ def _secret_rows(task: Task) -> Iterator[tuple[int, str, str, str, int]]:
 
 def _dimensions(one: Slice) -> Dimensions:
     return one.dimensions
+
+
+def _wait(one: Slice) -> tuple[int, bool]:
+    return one.expires_ms, one.wait_for_capacity
 
 
 def _caches(task: Task, submitter: str) -> str | None:

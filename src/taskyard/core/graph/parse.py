@@ -423,13 +423,13 @@ def tasks_with(tasks: Iterable[Task], fields: frozenset[str]) -> Collection[Task
     return found.values()
 
 
-def pools_named(tasks: Collection[Task]) -> frozenset[str]:
-    """Return every pool that tasks name, or tasks of the graphs inside them.
+def pools_named(tasks: Collection[Task], special: Collection[Task] | None = None) -> frozenset[str]:
+    """Return every pool that tasks name, or tasks of the graphs inside them; `special` has those with graphs inside.
 
     Every task that a bot runs names one. A task of the server that names none belongs to the pools of its graph.
     """
     asked = {one.dimensions for task in tasks for one in task.slices}
-    for task in tasks_with(tasks, _GRAPHS):
+    for task in tasks_with(tasks if special is None else special, _GRAPHS):
         asked.update(one.dimensions for each in with_all_inside(task) for one in each.slices)
     return frozenset(map(pool_of, asked)) - {""}
 

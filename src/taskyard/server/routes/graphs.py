@@ -307,7 +307,7 @@ async def submit(  # noqa: PLR0913 - each is a part of the request
     async with submit_permission(context, caller, "submit a graph") as sender:
         if small and graph_id is None and secret_bytes is None:
             check_size(document, context.settings.tasks_max)
-            answer = await context.engine.submit_small(document, key=key, child_of=child_of, **sender)
+            answer = await context.async_engine.submit_small(document, key=key, child_of=child_of, **sender)
             if answer is not None and not (stored := unwrap(answer)).echo:
                 return _submitted(stored, views.shown_names(stored.names), 201)
 
