@@ -13,7 +13,7 @@ PAGE := src/taskyard/server/page/index.html
 PAGE_SOURCES := $(shell find ui -name node_modules -prune -o -type f ! -path ui/src/api/schema.ts -print)
 COMPILE := pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header
 
-.PHONY: help run up page test check test-ui soak static fuzz-env services fmt bench bench-quick docs pins clean
+.PHONY: help run up page test check test-ui soak static fuzz-env services fmt bench bench-quick docs pictures pins clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ bench-quick: .venv/ready ## run a small version of every benchmark, to see that 
 
 docs: .venv/ready ## write the generated parts of docs/ anew
 	$(RUN) python docs/generate.py
+
+pictures: $(PAGE) services ## take the pictures of the page in docs/pictures/ anew
+	$(RUN) PYTHONPATH=. python docs/pictures.py
 
 pins: $(UV) ## resolve pyproject.toml anew into requirements/
 	$(UV) $(COMPILE) --group dev pyproject.toml -o requirements/dev.txt

@@ -40,8 +40,8 @@ def browser() -> Iterator[Browser]:
             found.close()
 
 
-#: Before anybody is signed in, the page asks whether there is a session; that there is none is not an error.
-NO_SESSION = re.compile(r"Failed to load resource: .* 401 ")
+#: The browser reports every refusal: that nobody is signed in yet, or that a document is not valid as it is typed.
+REFUSED = re.compile(r"Failed to load resource: .* (400|401) ")
 
 
 class Watched:
@@ -70,7 +70,7 @@ class Watched:
         assert answer.status == 201, answer.text()
 
     def _said(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and not NO_SESSION.search(message.text):
+        if message.type == "error" and not REFUSED.search(message.text):
             self.wrong.append(message.text)
 
     def _asked(self, request: Request) -> None:

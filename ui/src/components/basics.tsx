@@ -13,7 +13,7 @@ export function State({ state, badge = false, detail = "" }: { state: string; ba
     <span className={`state tone-${lookOf(state).tone} ${badge ? "badge" : ""}`}>
       <StateIcon state={state} />
       {state}
-      {detail === "" ? null : <span className="faint small"> {detail}</span>}
+      {detail === "" ? null : <span className="soft small"> {detail}</span>}
     </span>
   );
 }

@@ -27,7 +27,6 @@ const TaskShape = memo(function TaskShape({ data }: NodeProps<TaskNode>) {
         type="button"
         className={`node nodrag nopan tone-${lookOf(data.state).tone} ${data.critical ? "critical" : ""} ${data.chosen ? "chosen" : ""}`}
         title={`${label}: ${data.state}`}
-        aria-label={`${label}: ${data.state}${data.critical ? ", on the critical path" : ""}`}
         onClick={() => choose(data.id)}
       >
         <StateIcon state={data.state} />
@@ -35,10 +34,7 @@ const TaskShape = memo(function TaskShape({ data }: NodeProps<TaskNode>) {
           <span className="name ellipsis" style={{ display: "block" }}>
             {label}
           </span>
-          <span className="below">
-            {data.state}
-            {data.critical ? " · critical" : ""}
-          </span>
+          <span className="below">{data.critical ? `${data.state} · critical` : data.state}</span>
         </span>
       </button>
       <Handle type="source" position={Position.Right} isConnectable={false} />
@@ -57,7 +53,6 @@ const GroupShape = memo(function GroupShape({ data }: NodeProps<GroupNode>) {
         type="button"
         className={`node group nodrag nopan tone-${lookOf(worst).tone}`}
         title={label}
-        aria-label={`${label}: ${data.size} tasks`}
         onClick={() => toggle(data.group, data.size)}
       >
         <span className="row">

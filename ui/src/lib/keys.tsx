@@ -1,6 +1,6 @@
 /** Keys: one press, or two in a row such as `g g`; nothing is taken from somebody who writes. */
 
-import { useEffect } from "react";
+import { useLayoutEffect } from "react";
 
 export interface KeyAction {
   keys: string;
@@ -30,7 +30,8 @@ export function matchKeys(actions: KeyAction[], typed: string[]): { action: KeyA
 }
 
 export function useKeys(actions: KeyAction[]): void {
-  useEffect(() => {
+  // Before anything is painted: whoever sees the page can use the keys.
+  useLayoutEffect(() => {
     let typed: string[] = [];
     let at = 0;
     const onKey = (event: globalThis.KeyboardEvent) => {
