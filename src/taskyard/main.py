@@ -90,6 +90,8 @@ class Embedded:
         return offline_doctor.repair(database) if repair else offline_doctor.check(database)
 
     def serve(self, spec: "ServeSpec", ready: "Callable[[str, str | None], None]") -> None:
+        from ipaddress import ip_network  # noqa: PLC0415
+
         from taskyard.core.fleet import LEASE_MS  # noqa: PLC0415
         from taskyard.engine.engine import Engine  # noqa: PLC0415
         from taskyard.private_files import make_folder  # noqa: PLC0415
@@ -119,6 +121,7 @@ class Embedded:
                     secrets_key_file=spec.secrets_key_file,
                     events=spec.events,
                     periodic_passes=spec.periodic_passes,
+                    webhook_networks=[ip_network(one) for one in spec.webhook_networks],
                 ) as engine:
                     settings.make_seal_and_pool(engine)
                     _tell_lost_key(engine)

@@ -33,6 +33,7 @@ from tests.lifecycle.harness import Labels
 OUTLIVING: Final = {
     "admission_dirty", "admission_lock", "audit", "bot", "bot_dimensions", "bot_event", "bot_settings", "named_limit",
     "queue", "retention", "server", "service", "bot_snapshot", "event_stream", "streamed_event", "event_target",
+    "webhook", "dead_delivery", "webhook_sender",
 }  # fmt: skip
 GONE: Final = frozenset(metadata.tables) - OUTLIVING
 MANY: Final = 30

@@ -31,6 +31,7 @@ SUBJECTS = graph(a=task(dimensions=LAB), b=task(dimensions=LAB), q=QUESTION)
 PROJECT = {"kind": "project", "name": "lab", "git": "/srv/lab.git", **LAB}
 TEMPLATE = {"kind": "job_template", "name": "tidy", "payload": {"command": ["true"]}, **LAB}
 SCHEDULE = {"kind": "schedule", "name": "lab", "template": "tidy", "cron": "0 0 1 1 *", **LAB}
+WEBHOOK = {"url": "http://127.0.0.1:9/", "secret": f"whsec_{'A' * 32}", "pool": "lab", "paused": True}
 DOCUMENT = graph(a=task(dimensions=LAB))
 BODIES: dict[str, Any] = {
     "POST /api/v1/graphs": DOCUMENT,
@@ -46,6 +47,7 @@ BODIES: dict[str, Any] = {
     "PUT /api/v1/limits/{pool}": {"total": 5},
     "PUT /api/v1/mutexes/{key}": {"stake_after": "5m"},
     "PUT /api/v1/secrets/{pool}": {"value": "a value of lab"},
+    "PUT /api/v1/webhooks/{pool}": WEBHOOK,
     "POST /api/v1/catalogue": {"documents": [PROJECT]},
     "POST /api/v1/tokens": {"name": "another"},
     "POST /api/v1/session": {"code": "of no link"},
@@ -136,6 +138,7 @@ class Callers:
         names = {"graph": made.id, "task": made.tasks["a"], "failed": made.tasks["b"], "bot": "b2", "pool": "lab"}
         names |= {"key": "lab", "digest": digest, "path": "empty"}
         server.ask("PUT", "/api/v1/secrets/lab", {"value": "a value of lab"})
+        server.ask("PUT", "/api/v1/webhooks/lab", WEBHOOK)
         server.ask("POST", "/api/v1/catalogue", {"documents": [PROJECT, TEMPLATE, SCHEDULE]})
         wait_until(lambda: server.get("/api/v1/schedules/lab")["next_ms"] is not None)  # planned by a sweep
         names |= {"kind": "project"}

@@ -36,7 +36,7 @@ OTHERS = {
     "reuse_follower", "reuse_policy", "catalogue", "catalogue_version", "catalogue_reference", "catalogue_lock",
     "launch", "schedule_plan", "resource_update", "link",
     "retention", "purged_graph", "event_stream", "streamed_event", "event_target",
-    "session", "pool_minute",
+    "session", "pool_minute", "webhook", "dead_delivery", "webhook_sender",
 }  # fmt: skip
 
 

@@ -63,6 +63,7 @@ class ServeSpec:
     files: str = ""  # where files of tasks are kept: a folder or s3://BUCKET/PREFIX; empty: beside the database file
     secrets_key_file: Path | None = None  # with the keys of secrets; none: beside an SQLite database
     events: bool = True  # background work begins when a commit causes it, not only every few seconds
+    webhook_networks: tuple[str, ...] = ()  # not of the Internet, in which webhooks may have receivers
     periodic_passes: bool = True  # admission passes also run every few seconds
     amqp: str = field(default="", repr=False)  # URL of the message broker that gets events; empty: none
 

@@ -6,13 +6,14 @@ is an outcome, too. Exceptions are only for what is not the caller's fault (`eng
 
 import asyncio
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
+from taskyard.bus.webhooks import Network
 from taskyard.core import ids
 from taskyard.core.catalogue.launched import Wanted
 from taskyard.core.fleet import LEASE_MAX_MS, LEASE_MIN_MS, LEASE_MS
@@ -39,6 +40,7 @@ from taskyard.engine.secrets import Secrets
 from taskyard.engine.stats import StatsThread
 from taskyard.engine.subgraphs import SubgraphStarter
 from taskyard.engine.submit import GraphSubmission, KeyGenerator, gc_paused_for
+from taskyard.engine.webhooks import Webhooks, WebhookThread
 from taskyard.engine.wide_commands import CommandOutcome, WideCommands
 from taskyard.engine.writer import Act, Command, Writer, WriterThread, answer_of
 from taskyard.lifecycle import selection
@@ -115,6 +117,7 @@ class Engine:
         ticks: bool = True,
         periodic_passes: bool = True,
         keyring: Keyring | None = None,
+        webhook_networks: Sequence[Network] = (),
     ) -> None:
         if not LEASE_MIN_MS <= lease_ms <= LEASE_MAX_MS:
             raise ValueError(f"a lease lasts from {LEASE_MIN_MS} to {LEASE_MAX_MS} ms, not {lease_ms}")
@@ -180,6 +183,8 @@ class Engine:
         self.listeners.dirty.append(self._note_dirty)
         self._writer.on_commit = self._note_commit
         self.stats = StatsThread(self.transact, store, self.clock)
+        self.webhooks = Webhooks(store, self.transact, self.clock, self.secrets, webhook_networks)
+        self._webhook_thread = WebhookThread(self.webhooks)
         self._ticks = ticks
 
     @classmethod
@@ -194,13 +199,15 @@ class Engine:
         secrets_key_file: Path | None = None,
         events: bool = True,
         periodic_passes: bool = True,
+        webhook_networks: Sequence[Network] = (),
     ) -> Self:
         """Bring the database at `url` to the newest version and open it; a file may have one engine at a time.
 
         `name` tells servers of one database apart, and is the same whenever this one is started. The file with the keys
         of secrets is beside an SQLite database unless it is given; servers of PostgreSQL have none without it. Without
         `events` background work is found every few seconds only, not when a commit has caused it; without
-        `periodic_passes` admission passes begin only when a commit or a timeout asks for one.
+        `periodic_passes` admission passes begin only when a commit or a timeout asks for one. Webhooks may have
+        receivers in `webhook_networks`, which are not of the public Internet.
         """
         from taskyard.store.migrate import upgrade  # noqa: PLC0415 - who does not migrate does not pay for it
 
@@ -222,6 +229,7 @@ class Engine:
                 lease_ms=lease_ms,
                 name=name,
                 keyring=keyring,
+                webhook_networks=webhook_networks,
             )
         except BaseException:
             file_lock.leave()
@@ -240,11 +248,13 @@ class Engine:
             self.retention.start()
             self.relay.start()
             self.stats.start()
+            self._webhook_thread.start()
         if self.hints is not None:
             self.hints.start()
 
     def stop(self) -> None:
         """Answer the accepted commands and stop. A writer that does not end in time keeps the database open."""
+        self._webhook_thread.stop()
         self._subgraphs.stop()
         if self.hints is not None:
             self.hints.stop()

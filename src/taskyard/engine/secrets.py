@@ -31,6 +31,8 @@ from taskyard.wire.bot_protocol import AttemptSecret
 
 #: How often storing a secret is tried again after another request has changed it meanwhile.
 TRIES_MAX: Final = 10
+#: The pool of the secrets of the server itself: no task can name it, and no list has it.
+SERVER_POOL: Final = ""
 #: What the key of the keyed hashes is bound to.
 _HASHES: Final = "keyed hashes"
 _LOG = logging.getLogger(__name__)
@@ -122,6 +124,16 @@ class Secrets:
         count = partial(steps.count_waiting, pool=pool, name=name)
         said = ("delete_secret", pool, name)
         return self._transact(lambda transaction: run_once(transaction, key, said, delete, count), Boundary.OTHER)
+
+    def own(self, name: str) -> bytes | Refusal:
+        """Return a secret of the server itself."""
+        row = self._read(lambda repo: repo.secrets.read(SERVER_POOL, name))
+        if row is None:
+            return Refusal(Code.NO_SECRET, f"there is no secret {name}")
+        try:
+            return self.keyring.open(row.sealed, _about(SERVER_POOL, name, row.version))
+        except (NoKey, Changed) as trouble:
+            return Refusal(Code.NO_SECRET_KEY, f"the secret {name} cannot be opened: {trouble}")
 
     # Keys.
 

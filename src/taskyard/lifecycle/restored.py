@@ -32,4 +32,5 @@ def begin_anew(repo: Repo, now: Millis, word: str, note: str) -> None:
     repo.tokens.set_signing_keys([])  # the next server makes one: no token of an attempt of the original is valid
     stream = repo.stream.wait()
     repo.stream.write(struct_replace(stream, last=stream.last + NUMBERS_SKIPPED, wanted_until_ms=0))
+    repo.webhooks.pause_all()  # the receivers are told of the original, until a person says otherwise
     repo.events.add_audits([(now, ACTOR, ACTION, NO_SUBJECT, note)])

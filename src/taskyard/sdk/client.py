@@ -530,6 +530,45 @@ class Client:
         """Set how long things of a pool, or of all (`*`), are kept: `output="30d"`, `forever` or `default`."""
         return self._session.put(f"/retention/{segment(pool)}", times, api.Retention).items
 
+    # Webhooks.
+
+    def webhooks(self) -> list[api.WebhookView]:
+        """Return the webhooks of the pools in which this token is an admin."""
+        return self._session.get("/webhooks", api.Webhooks).items
+
+    def set_webhook(  # noqa: PLR0913 - each is a setting of its own
+        self,
+        name: str,
+        url: str,
+        *,
+        secret: str | None = None,
+        pool: str | None = None,
+        graph: str | None = None,
+        kinds: Sequence[str] = (),
+        paused: bool = False,
+    ) -> api.WebhookView:
+        """Create or change a webhook; a new one needs a secret, another one keeps its own without it."""
+        body = {"url": url, "pool": pool, "graph": graph, "kinds": list(kinds), "paused": paused}
+        given = body if secret is None else body | {"secret": secret}
+        return self._session.put(f"/webhooks/{segment(name)}", given, api.WebhookView)
+
+    def delete_webhook(self, name: str) -> None:
+        """Delete a webhook, with the deliveries that were given up."""
+        self._session.delete(f"/webhooks/{segment(name)}", object)
+
+    def test_webhook(self, name: str) -> api.WebhookTest:
+        """Send an event that never was to a webhook."""
+        return self._session.post(f"/webhooks/{segment(name)}/test", None, api.WebhookTest)
+
+    def dead_deliveries(self, name: str, *, limit: int | None = None) -> Iterator[api.DeadDelivery]:
+        """Yield the deliveries of a webhook that were given up, read page by page."""
+        return self._session.pages(f"/webhooks/{segment(name)}/dead", {}, api.DeadDeliveries, limit)
+
+    def send_again(self, name: str, ids: Sequence[str] = ()) -> int:
+        """Send deliveries again that were given up, or all of them; return how many."""
+        body = {"ids": list(ids)}
+        return self._session.post(f"/webhooks/{segment(name)}/dead/send", body, api.SentAgain).count
+
     # Tasks.
 
     def task(self, task: str) -> api.TaskView:

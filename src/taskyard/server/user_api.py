@@ -41,6 +41,7 @@ from taskyard.server.routes import (
     targets,
     task_list,
     tasks,
+    webhooks,
     why,
 )
 from taskyard.wire import api
@@ -56,6 +57,7 @@ ROUTERS: Final = (
     requests,
     task_list,
     tasks,
+    webhooks,
     why,
     approvals,
     output,

@@ -212,6 +212,17 @@ CREATE TABLE continuation (
 	CONSTRAINT continuation_pk PRIMARY KEY (id),
 	CONSTRAINT continuation_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
 );
+CREATE TABLE dead_delivery (
+	webhook TEXT NOT NULL,
+	id TEXT NOT NULL,
+	body TEXT NOT NULL,
+	died_ms INTEGER NOT NULL,
+	error TEXT NOT NULL,
+	again INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT dead_delivery_pk PRIMARY KEY (webhook, id)
+)
+ WITHOUT ROWID
+;
 CREATE TABLE dimension_aggregation (
 	id TEXT NOT NULL,
 	dimensions TEXT NOT NULL,
@@ -690,6 +701,26 @@ CREATE TABLE token (
 	revoked_ms INTEGER,
 	CONSTRAINT token_pk PRIMARY KEY (id),
 	CONSTRAINT token_kind_is_known CHECK (kind IN ('bot', 'enrolment', 'user'))
+);
+CREATE TABLE webhook (
+	name TEXT NOT NULL,
+	pool TEXT,
+	graph_id INTEGER,
+	kinds TEXT NOT NULL,
+	url TEXT NOT NULL,
+	paused INTEGER DEFAULT 0 NOT NULL,
+	version INTEGER DEFAULT 1 NOT NULL,
+	changed_ms INTEGER NOT NULL,
+	changed_by TEXT NOT NULL,
+	failing_since_ms INTEGER,
+	error TEXT,
+	CONSTRAINT webhook_pk PRIMARY KEY (name)
+);
+CREATE TABLE webhook_sender (
+	id INTEGER NOT NULL,
+	holder TEXT NOT NULL,
+	until_ms INTEGER NOT NULL,
+	CONSTRAINT webhook_sender_pk PRIMARY KEY (id)
 );
 CREATE INDEX bot_reserved ON bot (reserved_task_id) WHERE reserved_task_id IS NOT NULL;
 CREATE INDEX queue_of_root ON queue (root, hash);

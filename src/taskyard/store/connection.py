@@ -21,6 +21,7 @@ from taskyard.store.repo.stats import StatsRepo
 from taskyard.store.repo.task_list import TaskListRepo
 from taskyard.store.repo.tasks import AttemptRepo, EdgeRepo, GraphRepo, ReuseRepo, TaskRepo
 from taskyard.store.repo.tokens import TokenRepo
+from taskyard.store.repo.webhooks import WebhookRepo
 from taskyard.store.row_cache import RowCache
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Repo:
     __slots__ = (
         "admission", "attempts", "bots", "cache", "catalogue", "continuations", "doctor", "edges", "events",
         "files", "graphs", "launches", "output", "queues", "read", "retention", "reuse", "schedules", "secrets",
-        "servers", "stats", "stream", "targets", "task_list", "tasks", "tokens",
+        "servers", "stats", "stream", "targets", "task_list", "tasks", "tokens", "webhooks",
     )  # fmt: skip
 
     def __init__(self, session: Session, cache: RowCache | None = None) -> None:
@@ -159,6 +160,7 @@ class Repo:
         self.stream = StreamRepo(session)
         self.targets = TargetRepo(session)
         self.stats = StatsRepo(session)
+        self.webhooks = WebhookRepo(session)
         self.files = FilesRepo(session)
         self.continuations = ContinuationRepo(session)
         self.servers = ServerRepo(session)

@@ -417,6 +417,39 @@ pool_minute = Table(
     sqlite_with_rowid=False,
 )
 
+#: Where events are sent by HTTP. Each is a target of the stream, too; its secret is one of the server's own.
+webhook = Table(
+    "webhook",
+    metadata,
+    words("name", primary_key=True),
+    words("pool", nullable=True),  # only events of graphs with tasks of this pool,
+    Column("graph_id", integer(), nullable=True),  # of this graph,
+    words("kinds"),  # and of these kinds, one per line; empty: all
+    words("url"),
+    count("paused"),
+    count("version", 1),  # grows with each change
+    moment("changed_ms", nullable=False),
+    words("changed_by"),
+    moment("failing_since_ms"),  # null: the last delivery succeeded
+    words("error", nullable=True),  # of the last delivery, if it failed
+)
+
+#: The deliveries that were given up.
+dead_delivery = Table(
+    "dead_delivery",
+    metadata,
+    words("webhook", primary_key=True),
+    words("id", primary_key=True),  # of the event
+    words("body"),
+    moment("died_ms", nullable=False),
+    words("error"),
+    count("again"),  # 1: it is to be sent again
+    sqlite_with_rowid=False,
+)
+
+#: One row: the server that sends events to webhooks, and until when.
+webhook_sender = Table("webhook_sender", metadata, key("id"), words("holder"), moment("until_ms", nullable=False))
+
 audit = Table(
     "audit",
     metadata,

@@ -373,6 +373,65 @@ KEPT_KINDS: Final = ("output", "files", "results", "graphs", "bot_events", "queu
 
 
 @dataclass(frozen=True, slots=True)
+class WebhookView:
+    """Where events are sent by HTTP, and how far that is. No answer has its secret."""
+
+    name: str
+    url: str
+    pool: str | None  # only events of graphs with tasks of this pool,
+    graph: str | None  # of this graph,
+    kinds: list[str]  # and of these kinds; empty: all
+    paused: bool
+    changed_ms: int
+    changed_by: str
+    failing_since_ms: int | None  # null: the last delivery succeeded
+    error: str | None  # of the last delivery, if it failed
+    backlog: int  # how many events of the stream it has not been looked at for
+    dead: int  # how many deliveries were given up
+
+
+@dataclass(frozen=True, slots=True)
+class Webhooks:
+    """All webhooks of the pools in which the caller is an admin."""
+
+    items: list[WebhookView]
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookTest:
+    """The answer to a test of a webhook."""
+
+    delivered: bool
+    status: int | None  # null: there was no answer
+    error: str  # empty: it was delivered
+
+
+@dataclass(frozen=True, slots=True)
+class DeadDelivery:
+    """A delivery that was given up."""
+
+    id: str  # of the event
+    died_ms: int
+    error: str
+    again: bool  # whether it is to be sent again
+
+
+@dataclass(frozen=True, slots=True)
+class DeadDeliveries:
+    """A page of the deliveries of a webhook that were given up."""
+
+    items: list[DeadDelivery]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SentAgain:
+    """How many deliveries are sent again."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class RetentionView:
     """How long things of a pool are kept, in milliseconds, by kind; null: forever. `*` stands for all pools."""
 

@@ -5,6 +5,7 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Iterable
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -87,6 +88,7 @@ class ServeOptions(NamedTuple):
     secrets_key_file: Path | None = None
     amqp: str | None = None
     amqp_file: Path | None = None
+    webhook_network: tuple[str, ...] = ()
     no_sweep: bool = False
     no_events: bool = False
 
@@ -208,6 +210,13 @@ def dimensions_of(written: Iterable[str]) -> dict[str, list[str]]:
         help="Message broker for events, such as amqp://broker/yard, without a password [env: TASKYARD_AMQP].",
     ),
     click.option("--amqp-file", type=PATH, metavar="PATH", help="File with that URL, which may have a password in it."),
+    click.option(
+        "--webhook-network",
+        type=PlainText(ip_network),
+        multiple=True,
+        metavar="NETWORK",
+        help="Network such as 10.0.0.0/8 that webhooks may send to, beside the public Internet; can be repeated.",
+    ),
     flag("--no-sweep", help="Run admission passes only when something has changed, not every 5 seconds."),
     flag("--no-events", help="Look for background work every 5 seconds only, not when something has changed."),
 )
@@ -243,6 +252,7 @@ def serve(work: Backend, place: ServeOptions, auth: bool, admin_token: Path | No
         events=not place.no_events,
         periodic_passes=not place.no_sweep,
         amqp=_broker_url(place),
+        webhook_networks=place.webhook_network,
     )
     if place.no_sweep and place.no_events:
         raise click.UsageError("--no-sweep and --no-events exclude each other: nothing would admit tasks")

@@ -14,9 +14,9 @@ SELECT pool, name, version, digest, key_id, wrapped_key, body, created_ms, chang
 -- select_secret_names(pools: texts, names: texts): which of these secrets there are, among those of other pairs.
 SELECT pool, name FROM secret WHERE pool IN (:pools) AND name IN (:names);
 
--- select_secret_page(pool: text, name: text, count: int): a page of all secrets without their values, after a pool and a name.
+-- select_secret_page(pool: text, name: text, count: int): a page of the secrets of all pools without their values, after a pool and a name.
 SELECT pool, name, version, key_id, created_ms, changed_ms, changed_by FROM secret
- WHERE (pool, name) > (:pool, :name) ORDER BY pool, name LIMIT :count;
+ WHERE (pool, name) > (:pool, :name) AND pool <> '' ORDER BY pool, name LIMIT :count;
 
 -- select_secret_page_of_pools(pools: texts, pool: text, name: text, count: int): a page of the secrets of some pools without their values, after a pool and a name.
 SELECT pool, name, version, key_id, created_ms, changed_ms, changed_by FROM secret

@@ -907,6 +907,7 @@ def create_admission_and_event_tables() -> None:
     _event_stream()
     _streamed_event()
     _event_target()
+    _webhooks()
     _mutex_policy()
     _named_limit()
     _admission_lock()
@@ -996,6 +997,40 @@ def _event_target() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         *(sa.Column(name, INTEGER, nullable=False) for name in ("position", "added_ms", "delivered_ms")),
         sa.PrimaryKeyConstraint("name", name="event_target_pk"),
+    )
+
+
+def _webhooks() -> None:
+    op.create_table(
+        "webhook",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("pool", sa.Text(), nullable=True),
+        sa.Column("graph_id", INTEGER, nullable=True),
+        sa.Column("kinds", sa.Text(), nullable=False),
+        sa.Column("url", sa.Text(), nullable=False),
+        sa.Column("paused", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("version", INTEGER, nullable=False, server_default=sa.text("1")),
+        sa.Column("changed_ms", INTEGER, nullable=False),
+        sa.Column("changed_by", sa.Text(), nullable=False),
+        sa.Column("failing_since_ms", INTEGER, nullable=True),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("name", name="webhook_pk"),
+    )
+    op.create_table(
+        "dead_delivery",
+        *(sa.Column(name, sa.Text(), nullable=False) for name in ("webhook", "id", "body")),
+        sa.Column("died_ms", INTEGER, nullable=False),
+        sa.Column("error", sa.Text(), nullable=False),
+        sa.Column("again", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("webhook", "id", name="dead_delivery_pk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "webhook_sender",
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("holder", sa.Text(), nullable=False),
+        sa.Column("until_ms", INTEGER, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="webhook_sender_pk"),
     )
 
 
