@@ -53,10 +53,10 @@ fmt: .venv/ready ## format and mend what can be mended
 	$(RUN) ruff format .
 	$(RUN) ruff check --fix .
 
-bench: .venv/ready ## run every benchmark and write benchmarks/results/
+bench: .venv/ready $(PAGE) ## run every benchmark and write benchmarks/results/
 	$(RUN) python -m benchmarks
 
-bench-quick: .venv/ready ## run a small version of every benchmark, to see that each still works
+bench-quick: .venv/ready $(PAGE) ## run a small version of every benchmark, to see that each still works
 	@$(RUN) python -m benchmarks --quick
 
 docs: .venv/ready ## write the generated parts of docs/ anew

@@ -60,16 +60,20 @@ export function CanvasDrawing({ layout, states, critical, chosen, onChoose }: Ca
       return;
     }
     const { graph, sigma, look } = found;
-    layout.ids.forEach((id, task) => {
+    const places = new Map(layout.ids.map((id, task) => [id, task]));
+    // One change of all nodes: sigma would draw after each of thousands.
+    graph.updateEachNodeAttributes((id, known) => {
+      const task = places.get(id) ?? 0;
       const state = stateOf(states, task);
       const isMarked = critical.has(id) || id === chosen;
-      graph.mergeNodeAttributes(id, {
+      return {
+        ...known,
         color: look[lookOf(state).tone],
         label: `${MARKS[state] ?? "·"} ${visible(layout.names[task] ?? "")}`,
         size: isMarked ? 6 : 3,
         zIndex: isMarked ? 1 : 0,
         highlighted: id === chosen,
-      });
+      };
     });
     sigma.refresh();
   }, [layout, states, critical, chosen]);
