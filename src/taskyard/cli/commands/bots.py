@@ -71,7 +71,7 @@ Examples:
     taskyard pools set lab --capacity 8        limit the total weight to 8
     taskyard pools set lab --from-bots         limit it to the slots of the bots
     taskyard pools set lab --reuse-window 1d   reuse results for a day
-    taskyard pools set lab --external          let workers behind a broker run its tasks
+    taskyard pools set lab --external          run its tasks behind a broker
 """
 
 BOT_STATES: Final = (

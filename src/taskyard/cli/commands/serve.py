@@ -54,8 +54,6 @@ SLOTS_MAX: Final = 1_000
 CHECK_EVERY: Final = Duration(1_000, 86_400_000)
 #: Longer than any token, and than the URL of any broker.
 TOKEN_LINE_MAX: Final = 1_024
-#: The URL of the message broker in the environment.
-AMQP_VARIABLE: Final = "TASKYARD_AMQP"
 
 #: A word of a routing key has no dot; the limit of TaskCluster leaves room for the other words.
 _SCHEDULER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,22}", re.ASCII)
@@ -275,7 +273,7 @@ def _broker_url(place: ServeOptions) -> str:
             "other programs on this machine can read the password in --amqp:"
             " write the URL to a file and use --amqp-file PATH, or set TASKYARD_AMQP"
         )
-    url = place.amqp or os.environ.get(AMQP_VARIABLE, "")
+    url = place.amqp or os.environ.get("TASKYARD_AMQP", "")
     if place.amqp_file is not None:
         try:
             with place.amqp_file.open(encoding="utf-8") as opened:
