@@ -24,6 +24,8 @@ VISIBILITY_SECONDS: Final = 6 * 3_600
 TRANSPORTS: Final = ("amqp", "amqps", "pyamqp", "redis", "rediss")
 #: How long a connection may take: a broker that cannot be reached is asked again, for ever.
 CONNECT_SECONDS: Final = 5.0
+#: A broker that is away is asked this often, in seconds: leases go on meanwhile.
+RECONNECT: Final = {"interval_start": 0.2, "interval_step": 0.2, "interval_max": 1.0}
 _LOG = logging.getLogger("taskyard.bot")
 
 app = Celery("taskyard", set_as_current=False)
@@ -48,9 +50,10 @@ def configure(broker: str, queue: str = QUEUE) -> Celery:
     scheme = broker.partition("://")[0]
     if scheme not in TRANSPORTS:
         raise EngineUnusable(f"the broker must be amqp://... (RabbitMQ) or redis://...; this is {scheme[:40]!r}")
+    visibility = {"visibility_timeout": VISIBILITY_SECONDS} if scheme.startswith("redis") else {}
     app.conf.update(
         broker_url=broker,
-        broker_transport_options={"visibility_timeout": VISIBILITY_SECONDS} if scheme.startswith("redis") else {},
+        broker_transport_options=RECONNECT | visibility,
         task_default_queue=queue,
         control_exchange=f"{queue}.control",
     )

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from celery import Celery
 from kombu import Connection, Consumer, Producer, Queue
+from kombu.exceptions import OperationalError
 
 #: How long to wait for a broker that cannot be reached before the next try.
 PAUSE_SECONDS: Final = 0.5
@@ -111,9 +112,10 @@ class BrokerLink:
 
 
 def _errors(connection: Connection | None) -> tuple[type[BaseException], ...]:
+    """Return what a transport raises for a broker that is away; Kombu raises another error after some tries."""
     if connection is None:
-        return (OSError,)
-    return (*connection.connection_errors, *connection.channel_errors, OSError)
+        return (OperationalError, OSError)
+    return (*connection.connection_errors, *connection.channel_errors, OperationalError, OSError)
 
 
 def _close(connection: Connection | None) -> None:
