@@ -28,13 +28,19 @@ SILENT = {
     "logs",
     "completion",
     "bot",
+    "celery-worker",
     "bots delete",
     "secret key",
     "secret delete",
     "graphs delete",
+    "targets remove",
     "profile use",
     "profile remove",
     "token rekey",
+    "webhooks set",
+    "webhooks delete",
+    "webhooks test",
+    "webhooks resend",
 }
 
 

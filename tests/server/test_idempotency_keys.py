@@ -38,8 +38,11 @@ def test_every_route_that_changes_something_takes_a_key(server: RunningServer) -
         and "Idempotency-Key" not in {one["name"] for one in route.get("parameters", [])}
         and not path.startswith("/api/v1/bot/")
     ]
-    # These change nothing, store what has its own digest as its name, or do what servers do anyway.
+    # These change nothing, store what has its own digest as its name, do what servers do anyway, or do nothing more
+    # when they are repeated; a second sign-in is a second session.
     assert sorted(without) == [
+        "delete /api/v1/session",
+        "delete /api/v1/targets/{name}",
         "post /api/v1/graphs/check",
         "post /api/v1/graphs/files",
         "post /api/v1/pools/{name}/blobs",
@@ -47,7 +50,11 @@ def test_every_route_that_changes_something_takes_a_key(server: RunningServer) -
         "post /api/v1/pools/{name}/trees",
         "post /api/v1/schedule",
         "post /api/v1/schedules/preview",
+        "post /api/v1/session",
+        "post /api/v1/session/links",
         "post /api/v1/tasks/{task_id}/secrets",
+        "post /api/v1/webhooks/{name}/dead/send",
+        "post /api/v1/webhooks/{name}/test",
     ]
 
 

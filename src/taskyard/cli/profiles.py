@@ -72,6 +72,8 @@ VARIABLES: Final[Mapping[str, str]] = {
     "FORCE_COLOR": "if neither empty nor 0: colours on a pipe, too; `NO_COLOR` overrides it",
     "TERM": "`dumb`: a terminal without colours and live view",
     "COLUMNS": "width of tables on a terminal",
+    "DISPLAY": "screen, if there is one: `taskyard up` opens the page on it",
+    "WAYLAND_DISPLAY": "the same",
     "PGHOST": "host of PostgreSQL, which `taskyard doctor` checks; so are the next three",
     "PGHOSTADDR": "address of PostgreSQL",
     "PGSERVICE": "service name of PostgreSQL",

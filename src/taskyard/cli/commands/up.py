@@ -257,7 +257,7 @@ class _Processes:
 
 def _has_desktop() -> bool:
     """Whether a person sits in front of this machine: a terminal, and a screen that shows windows."""
-    has_display = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    has_display = sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     return has_display and sys.stderr.isatty() and "SSH_CONNECTION" not in os.environ
 
 
