@@ -32,7 +32,7 @@ check: static fuzz-env services $(PAGE) .venv/page-checked
 	$(RUN) pytest -n $(JOBS) --dist worksteal
 
 test-ui: $(PAGE) .venv/page-checked services ## the tests of the web page, in a browser; pictures go to screenshots/
-	$(RUN) pytest -n 2 --dist loadgroup tests/ui
+	$(RUN) pytest -n 2 --dist loadscope tests/ui
 
 soak: .venv/ready fuzz-env services ## the tests that try random examples, with ten times as many
 	TASKYARD_SOAK=1 $(RUN) pytest -n $(JOBS) --timeout 7200 tests/core tests/library tests/lifecycle tests/engine \

@@ -1,7 +1,9 @@
 """`taskyard up`: a server and a bot, and the other commands with them."""
 
+import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -123,3 +125,23 @@ def test_a_stopped_up_lets_running_tasks_end_and_keeps_the_graph(tmp_path: Path)
         until(lambda: json.loads(output(tmp_path, "show", id, "-o", "json"))["state"] == "finished", "the rest to run")
         attempts = json.loads(output(tmp_path, "show", task_of(tmp_path, id).split()[0], "-o", "json"))["attempts"]
     assert [attempt["signal"] for attempt in attempts] == ["succeed"]
+
+
+def test_the_link_that_is_printed_signs_in_to_the_page_once(tmp_path: Path) -> None:
+    said = tmp_path / "stderr"
+    with start_program(["up", "--port", "0", "--bots", "0", "--no-browser"], tmp_path) as program:
+        until(lambda: program.poll() is not None or "Ctrl-C to stop" in said.read_text(), "the link")
+        found = re.search(r"http://(127\.0\.0\.1:\d+)/#sign-in=([\w-]+)", said.read_text())
+        assert found is not None, said.read_text()
+        first, again = (sign_in(found[1], found[2]) for _ in range(2))
+        assert (first.status, again.status) == (201, 401)
+        assert "HttpOnly" in first.headers["Set-Cookie"]
+
+
+def sign_in(address: str, code: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection(address, timeout=DEADLINE_SECONDS)
+    connection.request("POST", "/api/v1/session", json.dumps({"code": code}), {"Content-Type": "application/json"})
+    try:
+        return connection.getresponse()
+    finally:
+        connection.close()
