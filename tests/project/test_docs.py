@@ -79,14 +79,14 @@ def test_every_dependency_has_its_reason() -> None:
     assert [package for package in packages if f"`{package}`" not in records] == [], "no record in docs/decisions"
 
 
-def test_decisions_have_four_parts_a_number_of_their_own_and_are_listed() -> None:
+def test_decisions_have_four_parts_are_numbered_without_gaps_and_listed() -> None:
     for record in RECORDS:
         text = read(record)
         assert text.startswith(f"# {int(record.name[:4])}. "), record.name
         parts = re.findall(r"^\*\*(.+?)\*\*", text, re.MULTILINE)[:4]
         assert parts == ["Question.", "Choice.", "Cost.", "What would change our mind."], record.name
     numbers = [int(record.name[:4]) for record in RECORDS]
-    assert len(set(numbers)) == len(numbers)
+    assert numbers == list(range(1, len(numbers) + 1))
     index = read(DOCS / "decisions" / "README.md")
     assert [record.name for record in RECORDS if record.name not in index] == []
 
