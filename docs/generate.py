@@ -40,12 +40,15 @@ from taskyard.engine import validate, writer
 from taskyard.engine.engine import Engine
 from taskyard.files import blob_frames, digests
 from taskyard.server import (
+    amqp,
     auth,
     bot_api,
     connections,
     context,
     errors,
+    external_workers,
     file_store,
+    kept_layouts,
     requests,
     responses,
     serve,
@@ -58,7 +61,9 @@ from taskyard.server.routes import audit as audit_routes
 from taskyard.server.routes import events as event_routes
 from taskyard.server.routes import files as file_routes
 from taskyard.server.routes import retention as retention_routes
+from taskyard.server.routes import stats as stats_routes
 from taskyard.server.routes import task_list as task_list_routes
+from taskyard.server.routes import webhooks as webhook_routes
 from taskyard.server.user_api import user_api
 from taskyard.views import (
     audit,
@@ -70,6 +75,8 @@ from taskyard.views import (
     explain_graph,
     graphs,
     history,
+    layout,
+    stats,
     task_list,
     tasks,
 )
@@ -312,11 +319,13 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
     "Files": (blob_frames, digests, file_routes, file_store),
     "What people are shown": (
         api, graphs, tasks, task_list, task_list_routes, retention_routes, bots, history, explain, explain_graph,
-        dry_run, limit_views, catalogue_views, launch_views, schedule_views, deadlock, demand,
+        dry_run, limit_views, catalogue_views, launch_views, schedule_views, deadlock, demand, layout, kept_layouts,
+        stats, stats_routes,
     ),
     "Tokens, denials and the audit": (auth, tokens, access, session, audit_routes, audit),
     "Bots": (bot_api, bot_protocol, attempt_limits, validate, fleet),
     "The engine": (writer,),
+    "Message brokers and webhooks": (amqp, external_workers, webhook_routes),
 }  # fmt: skip
 
 

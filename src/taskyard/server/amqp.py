@@ -32,8 +32,9 @@ PAGE_MAX: Final = 500
 #: How often the thread looks for new events, and for the right to publish.
 LOOK_S: Final = 0.1
 RIGHT_S: Final = 1.0
-#: The pause before it connects again: longer each time, because each attempt costs the broker something.
+#: The first pause before it connects again,
 RETRY_MIN_S: Final = 0.5
+#: and the longest: each attempt costs the broker something.
 RETRY_MAX_S: Final = 5.0
 #: How long a stop waits for the batch that is on its way.
 STOP_MAX_S: Final = 10

@@ -58,7 +58,7 @@ _AGAIN: Final = body(
 
 @routes.get("/webhooks", response_model=api.Webhooks)
 async def list_webhooks(context: Context, caller: CurrentCaller) -> Response:
-    """List webhooks, with what waits and what was given up: those of the pools in which the caller is an admin."""
+    """List webhooks, with what waits and what was given up. Needs `admin` of a pool, and shows those of such pools."""
     mine = context.readable_pools(caller, ADMIN, "list webhooks")
     found = await context.read(_views)
     return reply(api.Webhooks([one for one in found if mine is None or one.pool in mine]))
