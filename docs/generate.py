@@ -325,7 +325,7 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
     "Tokens, denials and the audit": (auth, tokens, access, session, audit_routes, audit),
     "Bots": (bot_api, bot_protocol, attempt_limits, validate, fleet),
     "The engine": (writer,),
-    "Message brokers and webhooks": (amqp, external_workers, webhook_routes),
+    "Message brokers and webhooks": (messages, amqp, external_workers, webhook_routes),
 }  # fmt: skip
 
 

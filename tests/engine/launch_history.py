@@ -72,6 +72,7 @@ class Rules:
     cache_ms: Mapping[str, int]
     capacity: int | None = None  # of the one pool
     stake_ms: int = 60_000  # of every mutex
+    checks_stakes: bool = True
 
 
 def read_work(repo: Repo, since: int) -> list[Work]:
@@ -183,7 +184,8 @@ class _Replay:
             if younger and self._could_start(older, ahead):
                 yield f"{older} was passed over for {younger[0]} at {self._now}"
             if (
-                older.id in self._clashed
+                self._rules.checks_stakes
+                and older.id in self._clashed
                 and self._now - self._clashed[older.id] > self._rules.stake_ms + STAKE_SLACK_MS
             ):
                 yield from (

@@ -137,7 +137,7 @@ def test_a_server_awaits_the_engine(database_url: str) -> None:
 def test_an_engine_to_be_awaited_has_every_method_of_an_engine() -> None:
     """Except those that start and stop the engine, and those for callers with futures of their own."""
     asked, awaited = methods(Engine), methods(AsyncEngine)
-    assert asked.keys() - awaited.keys() == {"open", "start", "mark_serving", "stop", "ask", "leave"}
+    assert asked.keys() - awaited.keys() == {"open", "start", "mark_serving", "allow_parking", "stop", "ask", "leave"}
     assert {name: asked[name] for name in awaited} == awaited
     assert all(inspect.iscoroutinefunction(getattr(AsyncEngine, name)) for name in awaited)
 

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from taskyard.core.events import EXTEND
 from taskyard.core.states import GraphState, Join, On, Signal, State
 from taskyard.store.connection import Repo
 from taskyard.store.repo.events import EventRow
@@ -107,7 +108,7 @@ def _check_graph(events: Sequence[EventRow], graph: int, tasks: Mapping[int, Tas
     for event in events:
         if event.subject == graph:
             assert event.source == verdict
-            assert event.target != verdict
+            assert (event.target == verdict) == (event.signal == EXTEND)
             assert verdict not in {GraphState.FINISHED, GraphState.CANCELED}
             verdict = event.target
             continue

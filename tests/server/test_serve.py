@@ -129,7 +129,7 @@ def test_health_needs_no_token(server: RunningServer) -> None:
 
 def test_metrics_count_requests_and_tasks(server: RunningServer) -> None:
     server.submit(graph(a=task(), b=task("a")))
-    server.ask("GET", "/nope")
+    server.ask("GET", "/api/v1/nope")
     text = server.ask("GET", "/metrics").body.decode()
     for line in (
         'taskyard_requests_total{method="POST",route="/api/v1/graphs",status="201"} 1.0',

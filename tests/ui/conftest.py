@@ -16,14 +16,17 @@ from tests.ui.demo import populate
 SCREENSHOTS = ROOT / "screenshots"
 
 
-@pytest.fixture(scope="session")
+# Playwright has an event loop in its thread: it ends with this package, because other tests run loops of their own.
+
+
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     assert (FOLDER / "index.html").exists(), "the page is not built: run `make page`"
     with browser() as found:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def yard(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("yard")
     database = folder / "yard.db"
@@ -34,7 +37,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Ite
         yield one
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def demo(yard: Cluster) -> dict[str, Graph]:
     return populate(yard)
 

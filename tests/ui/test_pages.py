@@ -102,7 +102,7 @@ def test_a_template_is_launched_with_the_answers_to_its_survey(page: Watched, te
 
 def test_events_come_as_they_happen(page: Watched, yard: Cluster) -> None:
     one = page.open("/events")
-    expect(one.get_by_text("Live")).to_be_visible()
+    expect(one.get_by_text("Live", exact=True)).to_be_visible()
     yard.submit({"seen": task("true")}, name="seen").finished()
     expect(one.get_by_role("table", name="Events").get_by_role("link", name="seen").first).to_be_visible()
 
@@ -144,13 +144,13 @@ def test_the_page_says_that_the_server_is_away_and_reads_again_when_it_is_back(
     page: Watched, yard: Cluster, demo: dict[str, Graph]
 ) -> None:
     one = page.open("/graphs")
-    expect(one.get_by_text("Live")).to_be_visible()
+    expect(one.get_by_text("Live", exact=True)).to_be_visible()
     yard.kill_server()
     try:
         expect(one.get_by_text("The connection to the server is down")).to_be_visible()
     finally:
         yard.serve()
-    expect(one.get_by_text("Live")).to_be_visible()
+    expect(one.get_by_text("Live", exact=True)).to_be_visible()
     expect(one.get_by_text("The connection to the server is down")).to_have_count(0)
     yard.submit({"later": task("true")}, name="after the outage")
     expect(one.get_by_role("link", name="after the outage")).to_be_visible()
