@@ -14,6 +14,7 @@ from psycopg import sql
 
 from taskyard.engine.engine import Engine
 from taskyard.store.schema import metadata
+from tests.cli.waiting import until
 
 #: How many digests are compared until two are the same.
 TRIES_MAX = 1_000
@@ -26,6 +27,7 @@ TABLES = sorted(set(metadata.tables) - IGNORED)
 
 def settled(engine: Engine, url: str) -> dict[str, str]:
     """Return the digest of a database, once the server has no work left."""
+    until(lambda: _are_schedules_planned(engine), "the plans of all schedules")
     last: dict[str, str] = {}
     for _ in range(TRIES_MAX):
         engine.transact(lambda _: None)
@@ -36,6 +38,12 @@ def settled(engine: Engine, url: str) -> dict[str, str]:
             return now
         last = now
     raise AssertionError("the server always has work left")
+
+
+def _are_schedules_planned(engine: Engine) -> bool:
+    """Tell whether no schedule is still to be planned, or its plan forgotten: a job does so after the commit."""
+    with engine.store.read() as repo:
+        return not repo.schedules.unplanned(1) and not repo.schedules.lost(1)
 
 
 def digest_of(url: str) -> dict[str, str]:

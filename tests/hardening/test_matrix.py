@@ -140,7 +140,6 @@ class Callers:
         server.ask("PUT", "/api/v1/secrets/lab", {"value": "a value of lab"})
         server.ask("PUT", "/api/v1/webhooks/lab", WEBHOOK)
         server.ask("POST", "/api/v1/catalogue", {"documents": [PROJECT, TEMPLATE, SCHEDULE]})
-        wait_until(lambda: server.get("/api/v1/schedules/lab")["next_ms"] is not None)  # planned by a sweep
         names |= {"kind": "project"}
         names |= {"question": made.tasks["q"], "ending": made.id[-6:]}
         names |= {"put": f"{int(made.id, 16) - 16 * 7:016x}", "token": server.token("pool:lab:read").split("_")[2]}

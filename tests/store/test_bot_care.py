@@ -142,3 +142,13 @@ def test_queues_of_roots_are_read_in_pages_with_what_waits_in_them(store: Store)
         assert [queue.id for queue in repo.read.queues_of_roots(["pool:p", "pool:q"], 1, 9)] == [512]
         assert repo.read.waiting_in([256, 512], 9) == {256: 2, 512: 0}
         assert repo.read.waiting_in([256], 1) == {256: 1}
+
+
+def test_sessions_are_replaced_and_keep_the_older_ones(store: Store) -> None:
+    with store.write() as repo:
+        add_bots(repo, "b2", "b1", "b3")
+        assert repo.bots.sessions() == [("b1", "s", ""), ("b2", "s", ""), ("b3", "s", "")]
+        before = repo.bots.callers(["b1"])["b1"].changes
+        repo.bots.replace_sessions([("b1", "t1", "s"), ("b2", "t2", "s\nr")])
+        assert repo.bots.callers(["b1"])["b1"].changes == before + 1
+        assert repo.bots.sessions() == [("b1", "t1", "s"), ("b2", "t2", "s\nr"), ("b3", "s", "")]

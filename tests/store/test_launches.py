@@ -77,7 +77,9 @@ def test_links_are_found_by_their_update_and_state(repo: Repo) -> None:
     repo.launches.copy_links([(12, 21)])
     assert repo.launches.links([21, 12, 11]) == {21: row, 12: LinkRow(12, "project:web", 11, 1, "join")}
     assert repo.launches.links_to([11], WAITS, 9) == []
-    assert repo.launches.links_to([11], (S.UNSCHEDULED,), 1) == [LinkRow(12, "project:web", 11, 1, "join")]
+    waiting = repo.launches.links_to([11], (S.UNSCHEDULED,), 9)
+    assert [link.task for link in waiting] == [21, 12], "the oldest first: newer ids are smaller"
+    assert repo.launches.links_to([11], (S.UNSCHEDULED,), 1) == [row]
     assert repo.launches.graphs_linked_to(1, 9) == [1, 2]
     assert repo.launches.overdue_links("server", "command", (S.UNSCHEDULED,), 9) == []
 

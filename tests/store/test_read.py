@@ -140,3 +140,72 @@ def test_bots_are_listed_with_their_own_and_an_admins_settings(store: Store) -> 
         assert repo.read.bot_attempts("b1", 9) == []
         assert repo.read.aggregation("current") == '{"a": []}'
         assert repo.read.aggregation("other") is None
+
+
+def test_a_session_is_found_by_its_kind_until_it_is_ended(store: Store) -> None:
+    with store.write() as repo:
+        repo.tokens.add_session("d1", "browser", "t1", Millis(NOW), NOW + 9)
+        assert repo.tokens.session("d1", "browser") == ("t1", NOW + 9)
+        assert (repo.tokens.session("d1", "link"), repo.tokens.session("d2", "browser")) == (None, None)
+        assert repo.tokens.end_session("d1", "link") is False
+        assert repo.tokens.end_session("d1", "browser") is True
+        assert repo.tokens.end_session("d1", "browser") is False
+        assert repo.tokens.session("d1", "browser") is None
+
+
+def test_sessions_that_are_over_are_deleted_and_of_a_token_all_but_the_newest(store: Store) -> None:
+    with store.write() as repo:
+        for place in range(4):
+            repo.tokens.add_session(f"d{place}", "browser", "t1", Millis(NOW + place), NOW + 99)
+        repo.tokens.add_session("over", "link", "t2", Millis(NOW), NOW + 5)
+        repo.tokens.add_session("other", "browser", "t2", Millis(NOW), NOW + 6)
+        repo.tokens.trim_sessions("t1", Millis(NOW + 5), 2)
+        kept = [digest for digest in ("d0", "d1", "d2", "d3", "other") if repo.tokens.session(digest, "browser")]
+        assert kept == ["d2", "d3", "other"]
+        assert repo.tokens.session("over", "link") is None
+
+
+def test_the_shape_of_a_graph_is_read_in_the_order_of_its_tasks(store: Store) -> None:
+    with store.write() as repo:
+        add_graph(repo)
+        add_graph(repo, 2)
+        add_tasks(repo, 3, 1, 2)
+        add_tasks(repo, 4, loading=1)
+        add_tasks(repo, 5, 6, graph_id=2)
+        repo.edges.add([(2, 3, "success"), (1, 3, "failure"), (1, 2, "success"), (5, 6, "success")])
+        move(repo, 2, State.PENDING, State.WAITING, State.RUNNING, bot="b1")
+    with store.read() as repo:
+        edges = [(1, 2, "success"), (1, 3, "failure"), (2, 3, "success")]
+        assert [tuple(row) for row in repo.read.edges_of(1, 9)] == edges
+        assert [tuple(row) for row in repo.read.edges_of(1, 2)] == edges[:2]
+        assert repo.read.states_of(1, 9) == ["unscheduled", "running", "unscheduled"]
+        assert repo.read.states_of(1, 1) == ["unscheduled"]
+        assert (repo.read.size(1, 9), repo.read.size(1, 2), repo.read.size(7, 9)) == (3, 2, 0)
+
+
+def test_the_times_of_tasks_are_those_of_their_last_attempts(store: Store) -> None:
+    with store.write() as repo:
+        add_graph(repo)
+        add_tasks(repo, 1, 2)
+        task = move(repo, 1, State.PENDING, State.WAITING)
+        task.life, task.bot = struct_replace(task.life, state=State.RUNNING, attempt=2), "b2"
+        repo.tasks.write_moved([(task, State.WAITING)])
+        repo.attempts.add([(1, number, f"b{number}", "s", "p", 1, 1, 0, NOW + number, None) for number in (1, 2)])
+        repo.attempts.end([(1, 1, NOW + 7, "lose", "bot_lost", None)])
+        rows = [("running", "b2", NOW + 2, None), ("unscheduled", None, None, None)]
+        assert [tuple(row) for row in repo.read.times_of(1, 9)] == rows
+        assert [tuple(row) for row in repo.read.times_of(1, 1)] == rows[:1]
+
+
+def test_queues_of_pools_in_which_tasks_wait_are_counted_with_the_oldest(store: Store) -> None:
+    with store.write() as repo:
+        add_graph(repo)
+        repo.queues.add([(256, 1, 1, "pool:p", "p", "a", 0), (512, 2, 2, "pool:q", "q", "b", 0)], 2)
+        add_tasks(repo, 1, queue_id=256, created_ms=NOW + 2)
+        add_tasks(repo, 2, queue_id=256, created_ms=NOW + 1)
+        add_tasks(repo, 3, queue_id=256, created_ms=NOW)  # it does not wait
+        add_tasks(repo, 4, queue_id=512)
+        add_tasks(repo, 5)  # of the server itself
+        for id in (1, 2, 4, 5):
+            move(repo, id, *READY)
+        assert sorted(repo.read.oldest_waiting()) == [(256, 2, NOW + 1), (512, 1, NOW)]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.core.ids import STEP
+from taskyard.core.ids import BLOCK, STEP
 from taskyard.core.retention import ALL_POOLS, Kept, SettledGraph
 from taskyard.core.states import GraphState
 from taskyard.store.connection import Store, open_store
@@ -115,3 +115,19 @@ def test_queues_that_no_task_uses_are_deleted(filled: Store) -> None:
         assert repo.retention.purge_queues([256, 512], LATER) == 1
         assert repo.retention.purge_queues([], LATER) == 0
         assert [queue.id for queue in repo.queues.after(0)] == [512, 768, 1024, 1280]
+
+
+def test_blocks_of_attempts_are_deleted_when_they_have_no_tasks(filled: Store) -> None:
+    far = [BLOCK + STEP, 3 * BLOCK]
+    with filled.write() as repo:
+        add_tasks(repo, *far)
+        repo.attempts.add([(id, 1, "b1", "s", "p", 1, 1, 0, NOW, None) for id in far])
+        repo.attempts.add([(IDS[0], 1, "b2", "s", "p", 1, 1, 0, NOW, None)])
+        assert repo.retention.attempt_blocks(-1, 9) == [0, 1, 3]
+        assert (repo.retention.attempt_blocks(0, 1), repo.retention.attempt_blocks(3, 9)) == ([1], [])
+        repo.tasks.delete([far[0]])
+        repo.retention.purge_attempt_blocks([])
+        repo.retention.purge_attempt_blocks([0, 3])
+        assert repo.retention.attempt_blocks(-1, 9) == [0, 1, 3]
+        repo.retention.purge_attempt_blocks([0, 1, 3])
+        assert repo.retention.attempt_blocks(-1, 9) == [0, 3]

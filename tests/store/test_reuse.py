@@ -93,6 +93,19 @@ def test_the_first_task_with_a_key_has_it_until_it_is_deleted(store: Store) -> N
         assert repo.reuse.keys_of([1, 2, 3]) == [("l", 2)]
 
 
+def test_reserved_keys_are_dropped_unless_they_have_a_result(store: Store) -> None:
+    with store.write() as repo:
+        add_graph(repo)
+        add_tasks(repo, 1, 2)
+        repo.reuse.reserve([("k", 9, 1), ("l", 9, 1), ("m", 9, 2)])
+        repo.reuse.finish([("l", 1, 1, 1, NOW, 100)])
+        repo.reuse.drop_reserved([])
+        assert repo.reuse.with_keys([1, 2]) == {1, 2}
+        repo.reuse.drop_reserved(["k", "l", "none"])
+        assert set(repo.reuse.lock_keys(["k", "l", "m"])) == {"l", "m"}
+        assert repo.reuse.lock_keys(["l"])["l"].source == 1
+
+
 def test_leaders_to_be_are_looked_at_and_locked(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
