@@ -62,11 +62,14 @@ class FakeBot:
         self.begun: set[str] = set()
         self._tasks = 0
         self._changed = asyncio.Event()
+        self._is_welcome = self._asked_early = False
 
     async def open(self, adopt: Callable[[Adoptable], list[LeasedAttempt]] = lambda _: []) -> None:
         """Open the engine; `adopt` takes attempts of an earlier instance in hand."""
         await self.engine.open()
         adopted = adopt(self.engine.adopt())
+        assert not self._asked_early, "nothing asks for work before the welcome"
+        self._is_welcome = True
         self.engine.welcomed(Welcome("conformance", "default", LEASE_MS, GUARD_MS, 1_000), adopted)
         self._serving = asyncio.ensure_future(self._serve())
         await self.until(lambda: self.engine.capacity > 0, "the engine has capacity")
@@ -159,6 +162,7 @@ class FakeBot:
 
     def refresh(self) -> None:
         """The capacity is another one."""
+        self._asked_early = self._asked_early or not self._is_welcome
         self._changed.set()
 
     def fail(self) -> None:

@@ -108,7 +108,7 @@ class BotControl(Protocol):
         """Take no work for now, because of this; None: take work again."""
 
     def refresh(self) -> None:
-        """Tell the server the current capacity and dimensions."""
+        """Tell the server the current capacity and dimensions, and ask for as much work: never before `welcomed`."""
 
     def fail(self) -> None:
         """End the bot: its engine cannot go on."""

@@ -187,6 +187,8 @@ class CeleryEngine:
             self._journal.remove([(one.task, one.attempt) for one in given_away])
         self._adoptable = Adoptable()
         early, self._early = self._early, None
+        if early is not None and self._capacity:
+            self._host.control.refresh()
         for body in early or ():
             self._on_message(body)
 
@@ -429,7 +431,10 @@ class CeleryEngine:
         if (capacity, dimensions) != (self._capacity, self._dimensions):
             self._capacity, self._dimensions = capacity, dimensions
             self._host.control.maintain(self._why_idle())
-            self._host.control.refresh()
+            if self._early is None:
+                # Not before the welcome: it makes the bot ask for work, and a server that knows only the last session
+                # would end this one.
+                self._host.control.refresh()
             if capacity:
                 self._has_worker.set()
         busy = sum(1 for one in self._remotes.values() if one.worker and one.attempt.report is None)
