@@ -140,10 +140,6 @@ def database_name(url: str) -> str:
     return f"the database {parts.path.lstrip('/')} at {parts.netloc.rpartition('@')[2] or 'this machine'}"
 
 
-def _file(url: str) -> str | None:
-    return url.removeprefix(FILE) if url.startswith(FILE) else None
-
-
 def file_of(url: str) -> str | None:
     """Return the path of an SQLite file; None for a PostgreSQL server."""
     return url.removeprefix(FILE) if url.startswith(FILE) else None
