@@ -51,7 +51,7 @@ RULES = Rules(
     capacity=CAPACITY,
     stake_ms=STAKE_MS,
 )
-#: In a random mix a pass sometimes counts a wait at a mutex from later than the checker does: soaks look for that.
+#: In random mixes the check of stakes fails now and then; whether the checker or a pass is wrong is not known yet.
 IN_A_MIX = replace(RULES, checks_stakes=SOAK)
 KEYS = [
     "system", "project:web", "project:lib", "inventory:hosts", "inventory:few", "workflow:release",

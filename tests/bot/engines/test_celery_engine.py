@@ -18,7 +18,7 @@ from tests.effort import SOAK
 #: What Celery's own modules warn about is not ours.
 pytestmark = [
     pytest.mark.filterwarnings("default"),
-    # A cancel that overtakes nothing sometimes comes too late beside many other tests: not mended yet.
+    # Beside many other tests a canceled attempt once ended as if it had begun: not explained yet.
     pytest.mark.skipif(not SOAK, reason="Celery under load: `make soak` runs it"),
 ]
 
